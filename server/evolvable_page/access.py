@@ -1,8 +1,8 @@
 """Know the links and the sessions that open the local page, and the names that it has.
 
 The page lives on random names below `localhost`. A cookie ignores ports, so one for 127.0.0.1 or
-localhost would be sent to every development server of the machine; one for such a name is not:
-nobody else knows it.
+localhost would be sent to every development server of the machine. One for a random name is not,
+since nobody else knows it.
 
 A home keeps one name, at which browsers read. Another program may have had the port of that name
 while the page was closed, and may have left a service worker there. So decisions have a name of
@@ -74,7 +74,7 @@ MAX_ANSWERS = 100
 """Forms of a session whose answers are known; an older one that is sent again counts again."""
 
 MAX_LOOKED = 1_000
-"""Proposals of a session of which it is known what was shown."""
+"""Proposals of a session whose shown content is known."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class PageSession:
     provider named, None for a browser that a link opened. ends: when the session ends in any case.
     checked: when the provider was asked. address: from where the browser asked last. shown_hashes:
     by proposal the hash of its content, where all of it was shown. decides: it came by a link of
-    this start, under the name of this start; without that it reads only, under the name that the
+    this start, under the name of this start. Another session only reads, under the name that the
     home keeps. renewed: when the browser was told how long its cookie holds.
     """
 
@@ -100,8 +100,8 @@ class PageSession:
     renewed: float = 0.0
     _remarks: tuple[int, Sequence[str]] = 0, ()
     _answers: dict[str, str] = field(default_factory=dict)
-    # Guards `looked` and `_answers`, and is held during an action, so that of a form that is sent
-    # twice at once the second waits for the answer of the first.
+    # Guards `shown_hashes` and `_answers`, and is held during an action, so that of a form that is
+    # sent twice at once the second waits for the answer of the first.
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
     def look_at(self, proposal: int, content_hash: str) -> None:
@@ -123,12 +123,12 @@ class PageSession:
         return self._remarks[1] if self._remarks[0] == operation else ()
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
-        """Return the address that `act` leads to; the one of the first time where the same form was
-        sent before.
+        """Return the address that `act` leads to, or the stored one where the same form was sent
+        before.
 
-        A double click sends a form twice, and so does a reload of its answer. form: what is sent,
-        with what differs in every form that is drawn; '' acts each time. A form that failed may be
-        sent again.
+        A double click sends a form twice, and so does a reload of its answer. form: the hash of
+        the sent fields, which differs for every form that is drawn; '' acts each time. A form that
+        failed may be sent again.
         """
         with self._acting:
             if form in self._answers:
@@ -160,7 +160,7 @@ class PageAccess:
 
         kept_page: the name and the readers of the home; without it no cookie outlives this process.
         """
-        self.start, self.flow, self._kept = start, flow, kept_page
+        self.start, self.flow, self._kept_page = start, flow, kept_page
         self.origin = (
             flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
         )
@@ -180,8 +180,8 @@ class PageAccess:
         prefix = "__Host-" if self.secure else ""
         self.cookie, self.login_cookie = prefix + COOKIE, prefix + LOGIN_COOKIE
         self._clock = clock
-        # Guards the three dicts below and the calls of `_kept` that go with them; held only for
-        # dict operations and one small file.
+        # Guards the three dicts below and the calls of `_kept_page` that go with them. It is held
+        # only for dict operations and one small file.
         self._lock = threading.Lock()
         # By the hash of the token: when it ends, and whether it opens the page for decisions.
         self._tokens: dict[bytes, tuple[float, bool]] = {}
@@ -190,35 +190,25 @@ class PageAccess:
         self._replaced: dict[bytes, tuple[PageSession, float]] = {}
 
     def decides_at(self, headers: Headers) -> bool:
-        """Return whether a request came to the name of this start, not to the one that the home
-        keeps.
-        """
-        return (
-            self.origins.get(
-                headers.get("host", "").lower(),
-                self.origin,
-            )
-            == self.origin
-        )
+        """Return whether a request came to the name of this start, where browsers decide."""
+        return self.origins.get(headers.get("host", "").lower(), self.origin) == self.origin
 
     def new_link(self) -> str:
         """Return a link that opens the page for decisions once, within TOKEN_SECONDS."""
-        return f"{self.origin}{OPEN_PATH}?token={self._new_token(decides=True)}"
+        return f"{self.origin}{OPEN_PATH}?token={self._make_token(decides=True)}"
 
     def new_reading_link(self) -> str:
         """Return a link that opens the name that the home keeps, for reading. '' where it keeps
         none.
         """
-        return (
-            f"{self.reading_origin}{OPEN_PATH}?token={self._new_token(decides=False)}"
-            if self._kept
-            else ""
-        )
+        if self._kept_page is None:
+            return ""
+        return f"{self.reading_origin}{OPEN_PATH}?token={self._make_token(decides=False)}"
 
-    def _new_token(self, *, decides: bool) -> str:
+    def _make_token(self, *, decides: bool) -> str:
         token = secrets.token_urlsafe(32)
         with self._lock:
-            self._tokens[_digest(token)] = self._clock() + TOKEN_SECONDS, decides
+            self._tokens[_hash_secret(token)] = self._clock() + TOKEN_SECONDS, decides
             while len(self._tokens) > MAX_TOKENS:
                 del self._tokens[next(iter(self._tokens))]
         return token
@@ -232,17 +222,17 @@ class PageAccess:
         """
         with self._lock:
             # Popped before it is checked: a link that is tried under the wrong name is used up too.
-            ends, for_decisions = self._tokens.pop(_digest(token), (0.0, decides))
+            ends, for_decisions = self._tokens.pop(_hash_secret(token), (0.0, decides))
             if ends <= self._clock() or for_decisions != decides:
                 return None
-            return self._new_session(MAX_SESSIONS, decides=decides)
+            return self._add_session(MAX_SESSIONS, decides=decides)
 
     def open_for(self, signed: "SignedIn") -> str:
         """Return the secret of a new session of a person whom the provider named."""
         with self._lock:
-            return self._new_session(MAX_SIGNED_IN, signed, self._clock() + signed.seconds)
+            return self._add_session(MAX_SIGNED_IN, signed, self._clock() + signed.seconds)
 
-    def _new_session(
+    def _add_session(
         self,
         limit: int,
         signed: "SignedIn | None" = None,
@@ -260,9 +250,9 @@ class PageAccess:
         session = PageSession(
             secrets.token_urlsafe(32), now, signed, ends, now, decides=decides, renewed=now
         )
-        self._sessions[_digest(secret)] = session
-        if self._kept is not None and not decides:
-            self._kept.add(_digest(secret))
+        self._sessions[_hash_secret(secret)] = session
+        if self._kept_page is not None and not decides:
+            self._kept_page.add(_hash_secret(secret))
         return secret
 
     def session(self, headers: Headers) -> PageSession | None:
@@ -277,38 +267,36 @@ class PageAccess:
         with self._lock:
             # After `evolvable ui --forget` in another process no cookie opens anything, whatever
             # this process still holds.
-            if self._kept is not None and not self._kept.holds:
+            if self._kept_page is not None and not self._kept_page.holds:
                 return None, ""
             # All values, not the first: a program on the same host may have set a cookie of this
             # name, and it must not lock the person out.
             for secret in cookie_values(headers, self.cookie):
-                digest = _digest(secret)
-                found = self._sessions.get(digest)
-                if found is None:
-                    if (
-                        not decides
-                        and (opened := self._replace_reading_secret(digest, now)) is not None
-                    ):
+                digest = _hash_secret(secret)
+                session = self._sessions.get(digest)
+                if session is None:
+                    opened = None if decides else self._replace_reading_secret(digest, now)
+                    if opened is not None:
                         return opened
                 # A cookie for reading opens nothing under the name for decisions, and the other way
                 # round.
-                elif found.decides == decides and self._is_used(found, digest, now):
+                elif session.decides == decides and self._note_use(session, digest, now):
                     # A cookie for decisions ends with the browser, so only one for reading has a
                     # date to extend.
-                    if decides or found.renewed + RENEW_SECONDS > now:
-                        return found, ""
-                    found.renewed = now
-                    return found, secret
+                    if decides or session.renewed + RENEW_SECONDS > now:
+                        return session, ""
+                    session.renewed = now
+                    return session, secret
         return None, ""
 
-    def _is_used(self, found: PageSession, digest: bytes, now: float) -> bool:
-        """Return whether a session holds, and note its use."""
-        if found.decides:
-            holds = found.ends > now and found.seen + SESSION_SECONDS > now
+    def _note_use(self, session: PageSession, digest: bytes, now: float) -> bool:
+        """Return whether a session holds, and note its use where it does."""
+        if session.decides:
+            holds = session.ends > now and session.seen + SESSION_SECONDS > now
         else:
-            holds = self._kept is not None and self._kept.opens(digest)
+            holds = self._kept_page is not None and self._kept_page.opens(digest)
         if holds:
-            found.seen = now
+            session.seen = now
         return holds
 
     def _replace_reading_secret(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
@@ -318,30 +306,32 @@ class PageAccess:
         A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so
         two browsers had the secret: the session is ended.
         """
-        if self._kept is None:
+        if self._kept_page is None:
             return None
         if digest in self._replaced:
             session, at = self._replaced[digest]
-            if at + EXCHANGE_SECONDS > now and any(
-                open_session is session for open_session in self._sessions.values()
-            ):
+            if at + EXCHANGE_SECONDS > now and self._holds_session(session):
                 return session, ""
             self._end(session)
             return None
-        if not self._kept.opens(digest):
+        if not self._kept_page.opens(digest):
             return None
         # Removed before the new secret is stored: a process that is killed in between signs a
         # browser out, and leaves no old secret that opens.
-        self._kept.remove(digest)
-        secret = self._new_session(MAX_SESSIONS, decides=False)
-        session = self._sessions[_digest(secret)]
+        self._kept_page.remove(digest)
+        secret = self._add_session(MAX_SESSIONS, decides=False)
+        session = self._sessions[_hash_secret(secret)]
         self._replaced[digest] = session, now
         return session, secret
 
     def is_open(self, session: PageSession) -> bool:
         """Return whether a session was not ended meanwhile."""
         with self._lock:
-            return any(open_session is session for open_session in self._sessions.values())
+            return self._holds_session(session)
+
+    def _holds_session(self, session: PageSession) -> bool:
+        # By identity: a caller has the session, and neither its secret nor the hash of it.
+        return any(open_session is session for open_session in self._sessions.values())
 
     async def holds(self, session: PageSession) -> bool:
         """Return whether a session still holds.
@@ -356,13 +346,13 @@ class PageAccess:
         # Set before the question, so that requests that come during it do not ask the provider too.
         session.checked = now
         try:
-            found = await self.flow.recheck(session.signed)
+            signed = await self.flow.recheck(session.signed)
         except Refused:
-            found = None
-        if found is None:
+            signed = None
+        if signed is None:
             self.end(session)
             return False
-        session.signed = found
+        session.signed = signed
         return True
 
     def end(self, session: PageSession) -> None:
@@ -371,8 +361,8 @@ class PageAccess:
             self._end(session)
 
     def _end(self, session: PageSession) -> None:
-        if self._kept is not None:
-            self._kept.remove(
+        if self._kept_page is not None:
+            self._kept_page.remove(
                 *(key for key, open_session in self._sessions.items() if open_session is session)
             )
         # By identity: a caller has the session, and neither its secret nor the hash of it.
@@ -383,14 +373,14 @@ class PageAccess:
         }
 
 
-def _digest(secret: str) -> bytes:
+def _hash_secret(secret: str) -> bytes:
     # Looked up by its hash, so that the time of a comparison says nothing of a secret.
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 def cookie_values(headers: Headers, name: str) -> list[str]:
     """Return every value of a cookie; another program of this machine may have added one."""
-    found = []
+    values = []
     for line in headers.getlist("cookie"):
         for part in line.split(";"):
             # One cookie at a time: a malformed one of another program must not hide the page's own.
@@ -399,5 +389,5 @@ def cookie_values(headers: Headers, name: str) -> list[str]:
             except CookieError:
                 continue
             if morsel is not None:
-                found.append(morsel.value)
-    return found
+                values.append(morsel.value)
+    return values

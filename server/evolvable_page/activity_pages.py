@@ -15,7 +15,7 @@ PAGE = 50
 """Operations on a page."""
 
 
-def _operations(site: Site, request: PageRequest) -> PageBody:
+def _show_operations(site: Site, request: PageRequest) -> PageBody:
     """List the operations, the newest first."""
     session = request.get("session") or None
     operations = site.library.store.operations(PAGE, session)
@@ -25,62 +25,54 @@ def _operations(site: Site, request: PageRequest) -> PageBody:
             h.span(id=f"operation-{operation.id}")[str(operation.id)],
             when(operation.at),
             author_tag(*operation_author(operation)),
-            _session(operation),
+            _link_session(operation),
             make_visible(operation.reason),
             moved[operation.id],
-            _undo_form(request, operation),
+            _draw_undo_form(request, operation),
         ]
         for operation in operations
     ]
     heads = ("operation", "when", "author", "session", "why", "what", "")
-    return PageBody(
-        "Operations",
-        [
-            h.h1["Operations"],
-            operation_note(site, request),
-            h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]]
-            if session
-            else None,
-            h.div(id="operations", data_live=True)[
-                table(heads, rows, "The newest operations")
-                if rows
-                else h.p["Nothing has happened yet."]
-            ],
-        ],
-        "operations",
+    of_session = (
+        h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]]
+        if session
+        else None
     )
+    none = h.p["Nothing has happened yet."]
+    listing = table(heads, rows, "The newest operations") if rows else none
+    live = h.div(id="operations", data_live=True)[listing]
+    main = [h.h1["Operations"], operation_note(site, request), of_session, live]
+    return PageBody("Operations", main, "operations")
 
 
-def _session(operation: Operation) -> Node:
+def _link_session(operation: Operation) -> Node:
     if not operation.session:
         return "-"
     return h.a(href=f"/sessions/{quote_part(operation.session)}")[one_line(operation.session, 16)]
 
 
-def _undo_form(request: PageRequest, operation: Operation) -> Node:
+def _draw_undo_form(request: PageRequest, operation: Operation) -> Node:
     button = h.button(type="submit", aria_label=f"Take back operation {operation.id}")["Take back"]
     fields = {"operation": operation.id, "back": "/operations"}
     return form(request.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 
 
-BACK = {
-    address: address
-    for address in ("/", "/inbox", "/inbox/changed", "/inbox/decided", "/operations")
-}
-"""Where an undo may lead to."""
-
+_BACK_ADDRESSES = ("/", "/inbox", "/inbox/changed", "/inbox/decided", "/operations")
+BACK = {address: address for address in _BACK_ADDRESSES}
+"""The addresses that an undo may lead to, so that a form leads to no other site."""
 
 MAX_DIRECTORIES = 50
 """Directories that are named before they go."""
-
 
 MAX_SIDES = 20
 """Lines of the two sides of a conflict that the page shows."""
 
 
 def _list_created_directories(library: Library, operation: int) -> list[str]:
-    """Return the directories of watched folders that an undo takes off the disk: those of what was
-    created.
+    """Return the directories of watched folders that an undo of the operation removes from the
+    disk.
+
+    They are those of the resources that the operation created.
     """
     created = {
         change.ref
@@ -99,10 +91,8 @@ def _list_created_directories(library: Library, operation: int) -> list[str]:
 def _ask_undo(site: Site, request: PageRequest) -> PageBody:
     """Name the directories that would go from the disk, and ask."""
     number = request.require_number("number")
-    operation, directories = (
-        site.library.store.operation(number),
-        _list_created_directories(site.library, number),
-    )
+    operation = site.library.store.operation(number)
+    directories = _list_created_directories(site.library, number)
     more = (
         h.p[f"and {len(directories) - MAX_DIRECTORIES:,} more"]
         if len(directories) > MAX_DIRECTORIES
@@ -111,6 +101,7 @@ def _ask_undo(site: Site, request: PageRequest) -> PageBody:
     note = (
         "These directories hold what it created, and go from the disk if nobody changed it since:"
     )
+    named = h.ul[[h.li[h.code[make_visible(path)]] for path in directories[:MAX_DIRECTORIES]]]
     back = BACK.get(request.get("back"), "/operations")
     fields = {"operation": number, "back": back, "sure": "1"}
     button = h.button(".bad", type="submit")[f"Take back operation {number}"]
@@ -119,13 +110,7 @@ def _ask_undo(site: Site, request: PageRequest) -> PageBody:
         [
             h.h1[f"Take back operation {number}?"],
             h.blockquote[make_visible(operation.reason)],
-            [
-                h.p[note],
-                h.ul[[h.li[h.code[make_visible(path)]] for path in directories[:MAX_DIRECTORIES]]],
-                more,
-            ]
-            if directories
-            else None,
+            [h.p[note], named, more] if directories else None,
             form(request.session.csrf, action_path("undo"), button, fields=fields),
             h.p[h.a(href=back)["Leave it as it is"]],
         ],
@@ -151,6 +136,9 @@ def _undo(site: Site, request: PageRequest) -> str:
     return f"{back}?{query}"
 
 
-VIEWS = (PageView("/operations", _operations), PageView("/operations/{number:int}/undo", _ask_undo))
+VIEWS = (
+    PageView("/operations", _show_operations),
+    PageView("/operations/{number:int}/undo", _ask_undo),
+)
 
 ACTIONS = (PageAction("undo", _undo),)

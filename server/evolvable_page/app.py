@@ -57,22 +57,25 @@ MODULES = (
 )
 
 OWN = {"sessions": session_pages, "health": health_pages}
-"""Sections about the machine of the person who serves the page.
+"""Sections about the machine of the person who serves the page, with their modules.
 
 People who sign in through a provider have neither.
 """
 
-# Open tabs hold a stream each; beyond that uvicorn answers 503 in place of filling memory.
+# Bounds memory: beyond it uvicorn answers 503. Each open tab holds one for its stream.
 CONNECTIONS = 100
-# h11 allows 16 KiB; cookies of other programs on the host come along and can be larger.
+"""Connections that are served at once."""
+
+# h11 allows 16 KiB by default; cookies of other programs on the host come along and can be larger.
 MAX_HEADER = 64 * 1024
+"""Bytes of the head of a request."""
 
 # A port is taken rarely, so that 20 in a row mean another cause, which the error then names.
 TRIES = 20
 """Ports that are tried until one is free at both loopback addresses."""
 
 
-def _no_page(site: Site, request: PageRequest) -> PageBody:
+def _refuse_unknown_page(site: Site, request: PageRequest) -> PageBody:
     raise NotFound(f"There is no page /{request.path['rest'][:80]}.", "Follow a link of the page.")
 
 
@@ -97,7 +100,7 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     modules = [module for module in MODULES if module not in left_out.values()]
     views = [view for module in (*modules, key_page) for view in module.VIEWS]
     views += [view for part in parts for view in part.views]
-    rest = PageView("/{rest:path}", _no_page)
+    rest = PageView("/{rest:path}", _refuse_unknown_page)
     actions = [action for module in modules for action in module.ACTIONS]
     actions += [action for part in parts for action in part.actions]
     live = Route("/live", stream_endpoint(feed, access), methods=["GET"])
@@ -294,8 +297,8 @@ def _listen(port: int) -> list[socket.socket]:
     """Return sockets at 127.0.0.1 and, where there is IPv6, at ::1 with the same port.
 
     A browser may try either address for a name below localhost. Were only one ours, a program of
-    another account could listen at the other one, be sent the token of a link, and open the page
-    with it.
+    another account could listen at the other one. It would receive the token of a link, and open
+    the page with it.
     """
     for _ in range(TRIES):
         first = _bind("127.0.0.1", port)
@@ -321,7 +324,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _disable_delay(listening: socket.socket) -> socket.socket:
-    """Return a listening socket whose connections send at once what is written.
+    """Return a listening socket whose connections send written bytes at once.
 
     asyncio sets this for a socket that names its protocol, which those of `create_server` do not.
     Without it the body of an answer waits until the browser acknowledges the head, for 40 ms.

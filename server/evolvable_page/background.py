@@ -16,16 +16,17 @@ FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
 
 _FAILED: Hashable = object()
-"""The key of a value that could not be computed: it differs from all others, so that it is tried
-again.
+"""The key of a value that could not be computed.
+
+It differs from every other key, so that the next request computes the value again.
 """
 
 Result = TypeVar("Result")
 
 
 class BackgroundValue(Generic[Result]):
-    """A value that takes long to compute: the last one is shown while a thread computes
-    the next.
+    """A value that takes long to compute: pages show the last one while a thread computes the
+    next.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class BackgroundValue(Generic[Result]):
         return self._value
 
     def _begin(self, key: Hashable) -> None:
+        """Start a thread that computes the value, where the key differs and none runs."""
         with self._lock:
             stale = self._key != key and time.monotonic() - self._began >= self._least
             if stale and not self._running:
@@ -69,7 +71,7 @@ class BackgroundValue(Generic[Result]):
             log.warning("%s", error)
         except Exception:
             log.exception("a value of the page could not be computed")
-        # However often it is asked for, it takes a twentieth of one processor.
+        # However often it is asked for, it takes at most a twentieth of the time of one processor.
         self._least = max(self._least, 20 * (time.monotonic() - began))
         self._key, self._running = key, False
         self._first.set()

@@ -40,7 +40,7 @@ MAX_NAMED = 5
 
 
 def _show_changes(site: Site, request: PageRequest) -> PageBody:
-    """Show the list, and what was done last."""
+    """Show the list, and the last approval or operation."""
     note = approved_note(site, request) or operation_note(site, request)
     changes = draw_changed(site, request) or h.p["Nothing that you have not looked at."]
     inbox = h.p[h.a(href="/inbox")["Proposals that wait"]]
@@ -58,55 +58,64 @@ def link_changed(site: Site) -> Node:
 def draw_changed(
     site: Site, request: PageRequest, *, title: str = TITLE, home: bool = False
 ) -> Node:
-    """Return the list, nothing where it is empty. The change in the frame is the one that the keys
-    are about.
+    """Return the list, nothing where it is empty. The keys act on the change in the frame.
 
-    home: it stands on Home, where the difference of the other changes is folded and forms lead back
-    to.
+    home: the list stands on Home. There the difference of the other changes is folded, and forms
+    lead back to Home.
     """
-    found, number = site.keep(
+    changes, number = site.keep(
         "unseen changes with differences",
         lambda: list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True),
     )
-    if not found:
+    if not changes:
         return None
     # A change that was approved elsewhere is gone from the list: then the first one is in the
     # frame.
     current = next(
-        (place for place, change in enumerate(found) if change.ref == request.get("at")), 0
+        (place for place, change in enumerate(changes) if change.ref == request.get("at")), 0
     )
-    more = number - len(found)
+    more = number - len(changes)
+    approve_all = None
+    if len(changes) > 1:
+        approve_all = _draw_approve_form(
+            site, request, changes, f"All {len(changes)} fine", home=home
+        )
     return h.section(".changed", id="changed", data_live=True)[
         h.h2[title],
         h.p(".none")[
             "Agents follow it already. New skills stand between marks for other sessions "
             "until you look."
         ],
-        _approve_form(site, request, found, f"All {len(found)} fine", home=home)
-        if len(found) > 1
-        else None,
+        approve_all,
         [
-            _draw(site, request, found, place, is_current=place == current, home=home)
-            for place in range(len(found))
+            _draw_change(site, request, changes, place, is_current=place == current, home=home)
+            for place in range(len(changes))
         ],
         h.p(".none")[f"And {more:,} more, once these are approved."] if more > 0 else None,
         h.p(".keys")["Keys: a approve, j next, k previous, ? all keys."],
     ]
 
 
-def _draw(
+def _draw_change(
     site: Site,
     request: PageRequest,
-    found: Sequence[UnseenChange],
+    changes: Sequence[UnseenChange],
     place: int,
     *,
     is_current: bool,
     home: bool,
 ) -> Node:
-    change = found[place]
+    """Return the change at a place of the list. is_current: it is the one in the frame."""
+    change, page = changes[place], HOME if home else ADDRESS
     back = h.button(".bad", type="submit")[f"Take back operation {change.operation}"]
     attributes = (
         {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
+    )
+    difference: Node = draw_diff(change.diff)
+    if home and not is_current:
+        difference = h.details[h.summary["The difference"], difference]
+    approve = _draw_approve_form(
+        site, request, [change], "Approve", key="approve" if is_current else "", home=home
     )
     return h.article(aria_label=make_visible(change.ref), **attributes)[
         h.h3[
@@ -117,32 +126,22 @@ def _draw(
         ],
         h.p[make_visible(change.line)],
         h.p(".none")[when(change.at), ": ", one_line(change.reason)],
-        h.details[h.summary["The difference"], draw_diff(change.diff)]
-        if home and not is_current
-        else draw_diff(change.diff),
-        h.div(".buttons")[
-            _approve_form(
-                site, request, [change], "Approve", key="approve" if is_current else "", home=home
-            ),
-            undo_form(request, change.operation, back, HOME if home else ADDRESS),
-        ],
-        _neighbours(found, place, HOME if home else ADDRESS) if is_current else None,
+        difference,
+        h.div(".buttons")[approve, undo_form(request, change.operation, back, page)],
+        _link_neighbours(changes, place, page) if is_current else None,
     ]
 
 
-def _neighbours(found: Sequence[UnseenChange], place: int, page: str) -> Node:
+def _link_neighbours(changes: Sequence[UnseenChange], place: int, page: str) -> Node:
     links: list[Node] = []
     for name, key, at in (("Previous", "k", place - 1), ("Next", "j", place + 1)):
-        if 0 <= at < len(found):
-            address = f"{page}?at={quote_part(found[at].ref)}#current"
-            links += [
-                h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name],
-                " ",
-            ]
+        if 0 <= at < len(changes):
+            address = f"{page}?at={quote_part(changes[at].ref)}#current"
+            links += [h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name], " "]
     return h.p[links] if links else None
 
 
-def _approve_form(
+def _draw_approve_form(
     site: Site,
     request: PageRequest,
     seen: Sequence[UnseenChange],
@@ -153,7 +152,7 @@ def _approve_form(
 ) -> Node:
     """Return the form that approves exactly these contents.
 
-    key: its button is the one that the key presses.
+    word: on its button. key: the id of the button where a key presses it, '' where none does.
     """
     contents = [
         [
@@ -163,16 +162,13 @@ def _approve_form(
         for change in seen
     ]
     attributes = {"id": key, "aria_keyshortcuts": key[0]} if key else {}
+    style = "good" if key or len(seen) > 1 else None
     return form(
         request.session.csrf,
         action_path("approve"),
         contents,
         passphrase_field(site.passphrase_label),
-        h.button(
-            class_="good" if key or len(seen) > 1 else None,
-            type="submit",
-            **attributes,
-        )[word],
+        h.button(class_=style, type="submit", **attributes)[word],
         id="approve-form" if key else None,
         fields={"back": HOME} if home else {},
         **swapping(),
@@ -182,7 +178,7 @@ def _approve_form(
 def approved_note(site: Site, request: PageRequest) -> Node:
     """Return which resources were approved last.
 
-    Of what the address names, only what stands approved is said.
+    The address names them; those that still wait are left out.
     """
     refs = [Ref.parse(text) for text in request.fields.get("approved", ())[:MAX_CHANGES]]
     if not refs:
@@ -192,26 +188,17 @@ def approved_note(site: Site, request: PageRequest) -> Node:
     done = [head.ref for head in heads if head is not None and str(head.ref) not in waiting]
     more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""
     links = [[resource_link(ref), " "] for ref in done[:MAX_NAMED]]
-    return (
-        h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]]
-        if done
-        else None
-    )
+    if not done:
+        return None
+    return h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]]
 
 
 def _approve(site: Site, request: PageRequest) -> str:
-    """Approve what the form names, all of it or nothing."""
-    refs, trees = (
-        request.fields.get("ref", ()),
-        request.fields.get("seen", ()),
-    )
+    """Approve all resources that the form names, or none."""
+    refs, trees = request.fields.get("ref", ()), request.fields.get("seen", ())
     if not refs or len(refs) != len(trees):
         raise InvalidArgument("The form names no resource.", "Follow a link of the page.")
-    done = approve_seen(
-        site.library,
-        site.decider(request),
-        dict(zip(refs, trees, strict=True)),
-    )
+    done = approve_seen(site.library, site.decider(request), dict(zip(refs, trees, strict=True)))
     page = HOME if request.get("back") == HOME else ADDRESS
     return f"{page}?{'&'.join(f'approved={quote_part(ref)}' for ref in done[:MAX_CHANGES])}"
 

@@ -1,4 +1,4 @@
-"""What a form did, as the next page says it, with the form that takes it back."""
+"""The notes on the last decision or operation, with the forms that take it back."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,13 +20,11 @@ MAX_MOVED = 6
 """Resources that are named of one operation."""
 
 ANSWERS = ("done", "operation", "nothing")
-"""Fields of an address that say what was done last."""
+"""Fields of an address that name the last decision or operation."""
 
 
 def link_or_name(library: Library, ref: object) -> Node:
-    """Return a link to a resource, only its name while it is no more than proposed and
-    has no page.
-    """
+    """Return a link to a resource, or its name alone where it is only proposed and has no page."""
     exists = library.store.head_or_none(Ref.parse(str(ref))) is not None
     return resource_link(ref) if exists else one_line(str(ref), 120)
 
@@ -64,10 +62,9 @@ def operation_note(site: Site, request: PageRequest) -> Node:
     """
     number = request.number("operation")
     if number is None:
-        text = "Nothing had to be changed."
-        return (
-            h.div(".done", role="status", id="done")[h.p[text]] if request.get("nothing") else None
-        )
+        if not request.get("nothing"):
+            return None
+        return h.div(".done", role="status", id="done")[h.p["Nothing had to be changed."]]
     operation = site.library.store.operation(number)
     if operation.intent.undoes:
         text = (
@@ -111,10 +108,8 @@ def decision_note(site: Site, request: PageRequest) -> Node:
 
 def proposal_line(library: Library, proposal: Proposal) -> Node:
     """Return the present state of a proposal."""
-    link, text = (
-        link_or_name(library, proposal.ref),
-        f"Proposal {proposal.id} is {proposal.state}: ",
-    )
+    link = link_or_name(library, proposal.ref)
+    text = f"Proposal {proposal.id} is {proposal.state}: "
     if proposal.state == OPEN:
         return [f"Proposal {proposal.id} waits again: ", link, "."]
     if proposal.state == REJECTED:
@@ -123,13 +118,10 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
     # It expired, or its approval changed nothing.
     if proposal.state != APPROVED or proposal.operation is None:
         return [text, link, "."]
-    later = _changed_since(library, proposal)
+    later = _find_later_operation(library, proposal)
     if later is not None and _is_taken_back(library, proposal):
-        return [
-            f"Proposal {proposal.id} was approved, and operation {later} took it back: ",
-            link,
-            ".",
-        ]
+        taken_back = f"Proposal {proposal.id} was approved, and operation {later} took it back: "
+        return [taken_back, link, "."]
     since = f" Operation {later} changed it since." if later is not None else ""
     return [
         text,
@@ -141,8 +133,8 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
 def take_back_forms(
     site: Site, request: PageRequest, proposals: Sequence[Proposal], key: str | None = None
 ) -> Node:
-    """Return the forms that take decisions back, as long as they stand: one for what was rejected,
-    one for each operation that was not taken back yet. key: presses the first of them.
+    """Return the forms that take decisions back: one for all rejections, one for each operation
+    that was not taken back yet. key: presses the first of them.
     """
     rejected = [proposal.id for proposal in proposals if proposal.state == REJECTED]
     approved = dict.fromkeys(
@@ -171,7 +163,7 @@ def take_back_forms(
 
 
 def next_address(address: str, request: PageRequest) -> str:
-    """Return the address of a page with what was done last, as the request says it."""
+    """Return an address with the fields of the request that name the last decision."""
     text = "&".join(
         f"{name}={quote_part(request.get(name))}" for name in ANSWERS if request.get(name)
     )
@@ -188,11 +180,11 @@ def _is_taken_back(library: Library, proposal: Proposal) -> bool:
     """Return whether the last operation that changed the resource took the approval of a proposal
     back.
     """
-    later = _changed_since(library, proposal)
+    later = _find_later_operation(library, proposal)
     return later is not None and proposal.operation in library.store.operation(later).intent.undoes
 
 
-def _changed_since(library: Library, proposal: Proposal) -> int | None:
+def _find_later_operation(library: Library, proposal: Proposal) -> int | None:
     """Return the last operation that changed the resource after a proposal was approved, None
     without one.
     """
@@ -201,11 +193,7 @@ def _changed_since(library: Library, proposal: Proposal) -> int | None:
         return None
     # The id of an operation is the sequence of its first change.
     changes = library.store.backend.changes_to(head.id, proposal.operation - 1)
-    return next(
-        (
-            change.operation
-            for change in reversed(changes)
-            if change.operation != proposal.operation
-        ),
-        None,
+    later = (
+        change.operation for change in reversed(changes) if change.operation != proposal.operation
     )
+    return next(later, None)

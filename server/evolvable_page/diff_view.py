@@ -17,15 +17,12 @@ _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 MAX_WORDS = 2_000
 """Words of a pair of lines, both together, up to which they are compared word by word."""
 
-# Chosen: below it the marks cover most of both lines, and help nobody.
+# A choice, not measured: below it the marks cover most of both lines, and help nobody.
 MIN_ALIKE = 0.3
-"""Lines that have less in common are shown as removed and added, without marks."""
+"""The share of words in common below which a pair of lines is shown without marks."""
 
-
-_PLACE, _REMARK = (
-    Markup('<span class="place">{}\n</span>'),
-    Markup('<span class="remark">{}\n</span>'),
-)
+_PLACE = Markup('<span class="place">{}\n</span>')
+_REMARK = Markup('<span class="remark">{}\n</span>')
 _LINES = {
     "-": Markup('<span class="removed"><span class="sign">-</span>{}\n</span>'),
     "+": Markup('<span class="added"><span class="sign">+</span>{}\n</span>'),
@@ -47,7 +44,7 @@ class DiffLine:
 
 @dataclass(slots=True)
 class FileDiff:
-    """The lines of one file. path: as the diff names it."""
+    """The lines of one file. path: without the version. what: happened to the file, in words."""
 
     path: str
     what: str
@@ -60,7 +57,7 @@ def parse_diff(text: str) -> list[FileDiff]:
     Lines are counted by the head of their hunk: the text of a file can look like the head of
     another one.
     """
-    found: list[FileDiff] = []
+    files: list[FileDiff] = []
     old = new = 0
     lines = iter(text.split("\n"))
     for line in lines:
@@ -68,33 +65,34 @@ def parse_diff(text: str) -> list[FileDiff]:
         if (old or new) and line[:1] in _LINES:
             old -= line[0] != "+"
             new -= line[0] != "-"
-            found[-1].lines.append(DiffLine(line[0], line[1:]))
-        elif line.startswith("\\") and found:
-            found[-1].lines.append(DiffLine("", "No line end at the end of the file"))
+            files[-1].lines.append(DiffLine(line[0], line[1:]))
+        elif line.startswith("\\") and files:
+            files[-1].lines.append(DiffLine("", "No line end at the end of the file"))
         elif line.startswith("--- "):
             was, now = line[4:], next(lines, "+++ ")[4:]
-            found.append(
+            files.append(
                 FileDiff(
-                    _path(now if now != "/dev/null" else was),
-                    _what(was, now),
+                    _strip_version(now if now != "/dev/null" else was), _describe_change(was, now)
                 )
             )
-        elif (hunk := _HUNK.match(line)) and found:
+        elif (hunk := _HUNK.match(line)) and files:
             old, new = (int(count) if count is not None else 1 for count in hunk.groups())
-            found[-1].lines.append(DiffLine("@", line))
+            files[-1].lines.append(DiffLine("@", line))
         elif line:
-            if not found:
-                found.append(FileDiff("", "changed"))
-            found[-1].lines.append(DiffLine("", line))
-    return found
+            if not files:
+                files.append(FileDiff("", "changed"))
+            files[-1].lines.append(DiffLine("", line))
+    return files
 
 
-def _path(name: str) -> str:
+def _strip_version(name: str) -> str:
     return name.rpartition("@")[0] or name
 
 
-def _what(was: str, now: str) -> str:
-    return "new file" if was == "/dev/null" else "removed file" if now == "/dev/null" else "changed"
+def _describe_change(was: str, now: str) -> str:
+    if was == "/dev/null":
+        return "new file"
+    return "removed file" if now == "/dev/null" else "changed"
 
 
 def draw_diff(text: str) -> Node:
@@ -112,7 +110,7 @@ def draw_diff(text: str) -> Node:
 
 
 def _draw_line(sign: str, body: str) -> Markup:
-    # Put together as text: a diff has many lines, and an element takes six times as long.
+    # Put together as text: a diff has many lines, and elements take several times as long.
     # Formatting escapes `body`.
     if sign not in _LINES:
         return (_PLACE if sign == "@" else _REMARK).format(body)
@@ -120,7 +118,7 @@ def _draw_line(sign: str, body: str) -> Markup:
 
 
 def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
-    """Yield each line's sign and what is shown of it.
+    """Yield the sign and the shown text of each line.
 
     Runs of removed lines are paired with the added ones behind.
     """
@@ -133,7 +131,7 @@ def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
             at += 1
             continue
         # Line by line in their order, which is right for most edits and needs no search.
-        pairs = [_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
+        pairs = [_mark_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
         yield from (("-", pair[0]) for pair in pairs)
         yield from (("-", make_visible(line.text)) for line in removed[len(pairs) :])
         yield from (("+", pair[1]) for pair in pairs)
@@ -142,24 +140,22 @@ def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
 
 
 def _take_run(lines: Sequence[DiffLine], at: int, sign: str) -> Sequence[DiffLine]:
+    """Return the lines from `at` on that have this sign, without a gap."""
     end = at
     while end < len(lines) and lines[end].sign == sign:
         end += 1
     return lines[at:end]
 
 
-def _words(old: str, new: str) -> tuple[str, str]:
+def _mark_words(old: str, new: str) -> tuple[str, str]:
     """Return both lines with the words that only one of them has marked."""
     before, after = _WORD.findall(old), _WORD.findall(new)
     if len(before) + len(after) > MAX_WORDS:
         return make_visible(old), make_visible(new)
-    # What both begin and end with is found first: comparing the whole takes most of the time of a
-    # page.
+    # The equal words at both ends are taken off first: SequenceMatcher over whole lines takes most
+    # of the time of a page.
     begin = _count_equal_words(before, after)
-    end = _count_equal_words(
-        before[begin:][::-1],
-        after[begin:][::-1],
-    )
+    end = _count_equal_words(before[begin:][::-1], after[begin:][::-1])
     inner, inner_new = before[begin : len(before) - end], after[begin : len(after) - end]
     matcher = difflib.SequenceMatcher(None, inner, inner_new, autojunk=False)
     alike = begin + end + sum(block.size for block in matcher.get_matching_blocks())
@@ -177,10 +173,7 @@ def _words(old: str, new: str) -> tuple[str, str]:
 def _count_equal_words(some: Sequence[str], others: Sequence[str]) -> int:
     """Return the number of equal words at the beginning of both."""
     pairs = enumerate(zip(some, others, strict=False))
-    return next(
-        (at for at, (word, other) in pairs if word != other),
-        min(len(some), len(others)),
-    )
+    return next((at for at, (word, other) in pairs if word != other), min(len(some), len(others)))
 
 
 def _escape_words(words: Sequence[str]) -> Markup:

@@ -1,5 +1,5 @@
-"""The digest of the last week on Home: what agents learned, what helped, what nobody used, what was
-taken back.
+"""The digest of the last week on Home: lessons of agents, helpful and unused resources, undone
+operations.
 """
 
 from evolvable_page import elements as h
@@ -26,7 +26,7 @@ def draw_digest(site: Site, request: PageRequest) -> Node:
     body: Node = h.p(".none")["The week is being read; this page shows it by itself."]
     if read is not None:
         body = [
-            _part(request, getattr(read, name), title, nothing)
+            _draw_part(request, getattr(read, name), title, nothing)
             for name, (title, nothing) in PARTS.items()
         ]
     return h.section(".panel.broad", id="digest", data_live=True)[
@@ -36,31 +36,20 @@ def draw_digest(site: Site, request: PageRequest) -> Node:
     ]
 
 
-def _part(request: PageRequest, part: DigestPart, title: str, nothing: str) -> Node:
+def _draw_part(request: PageRequest, part: DigestPart, title: str, nothing: str) -> Node:
     if not part.lines:
         return h.p(".none")[f"{title}: 0. {nothing}"]
     more = part.number - min(len(part.lines), MAX_LINES)
     return h.details[
         h.summary[f"{title}: {part.number:,}"],
-        h.ul(".rows")[[_line(request, line) for line in part.lines[:MAX_LINES]]],
+        h.ul(".rows")[[_draw_line(request, line) for line in part.lines[:MAX_LINES]]],
         h.p(".none")[with_code(f"{more:,} more: `evolvable digest --json`")] if more > 0 else None,
     ]
 
 
-def _line(request: PageRequest, line: DigestLine) -> Node:
-    names = [
-        [
-            resource_link(ref.partition("@")[0], ref),
-            " ",
-        ]
-        for ref in line.refs
-    ]
-    facts = ", ".join(
-        filter(
-            None,
-            (line.text, line.author, line.at[:10]),
-        )
-    )
+def _draw_line(request: PageRequest, line: DigestLine) -> Node:
+    names = [[resource_link(ref.partition("@")[0], ref), " "] for ref in line.refs]
+    facts = ", ".join(filter(None, (line.text, line.author, line.at[:10])))
     why = f": {one_line(line.reason, 120)}" if line.reason else ""
     back = h.button(type="submit", aria_label=f"Take back operation {line.operation}")["Take back"]
     return h.li[

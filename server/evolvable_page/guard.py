@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evolvable_server.page_kit import SignedIn
 
 KEEP_PATH = "/keep"
-"""Where a browser that decides gets the cookie of reading, under the name that the home keeps."""
+"""Where a browser that decides gets the cookie for reading, under the name that the home keeps."""
 
 # A proposal's texts are edited whole; beyond this a body would only fill memory.
 MAX_BODY = 4 * 1024 * 1024
@@ -81,9 +81,9 @@ class PageGuard:
         if session is not None and not await self._access.holds(session):
             # The provider no longer vouches for the person, which counts like no session at all.
             session = None
-        refusal = self._sign_in_first() if session is None else self._refusal(headers, method)
+        refusal = self._ask_to_sign_in() if session is None else self._find_refusal(headers, method)
         if refusal is None and scope["path"] == KEEP_PATH:
-            refusal = self._keep(session)
+            refusal = self._redirect_to_reading(session)
         if refusal is not None:
             await refusal(scope, receive, _add_headers(send))
             return
@@ -100,7 +100,7 @@ class PageGuard:
         """Return the answer of a way into the page, None for every other address."""
         flow, path = self._access.flow, scope["path"]
         if flow is None:
-            return self._open(scope, headers) if path == OPEN_PATH else None
+            return self._answer_link(scope, headers) if path == OPEN_PATH else None
         try:
             if path == SIGN_IN_PATH:
                 # The cookie ties the provider's answer to this browser, so that nobody is signed in
@@ -112,35 +112,34 @@ class PageGuard:
                 return answer
             if path == CALLBACK_PATH:
                 cookie = next(iter(cookie_values(headers, self._access.login_cookie)), "")
-                return self._signed_in(
-                    headers, await flow.finish(scope["query_string"].decode("latin-1"), cookie)
-                )
+                signed = await flow.finish(scope["query_string"].decode("latin-1"), cookie)
+                return self._answer_login(headers, signed)
         except Refused as error:
-            answer = _small_page(f"{error} {error.hint or ''}", 403, SIGN_IN_PATH, "Sign in")
+            answer = _make_small_page(f"{error} {error.hint or ''}", 403, SIGN_IN_PATH, "Sign in")
             answer.delete_cookie(
                 self._access.login_cookie, secure=self._access.secure, httponly=True
             )
             return answer
         return None
 
-    def _signed_in(self, headers: Headers, signed: "SignedIn") -> Response:
+    def _answer_login(self, headers: Headers, signed: "SignedIn") -> Response:
         if (before := self._access.session(headers)) is not None:
             # A new login replaces the session, so that a secret that was set before it is worth
             # nothing (session fixation).
             self._access.end(before)
         # The browser goes on from a page of this site: a cookie that is strict is not sent after a
         # redirect of another.
-        answer = _small_page(
+        answer = _make_small_page(
             f"You are signed in as {signed.subject}.", 200, self._access.start, "Go on", onward=True
         )
         self._set_cookie(answer, self._access.cookie, self._access.open_for(signed), "strict")
         answer.delete_cookie(self._access.login_cookie, secure=self._access.secure, httponly=True)
         return answer
 
-    def _sign_in_first(self) -> Response:
+    def _ask_to_sign_in(self) -> Response:
         if self._access.flow is None:
             return PlainTextResponse(SIGN_IN, 401)
-        return _small_page("", 401, SIGN_IN_PATH, f"Sign in at {self._access.flow.provider}")
+        return _make_small_page("", 401, SIGN_IN_PATH, f"Sign in at {self._access.flow.provider}")
 
     def _set_cookie(
         self,
@@ -164,12 +163,12 @@ class PageGuard:
             samesite=same_site,
         )
 
-    def _keep(self, session: PageSession | None) -> Response | None:
-        """Return the way to the name that the home keeps, for a browser that decides."""
+    def _redirect_to_reading(self, session: PageSession | None) -> Response | None:
+        """Return the redirect to the name that the home keeps, None for a browser that reads."""
         link = self._access.new_reading_link() if session is not None and session.decides else ""
         return RedirectResponse(link, 303) if link else None
 
-    def _open(self, scope: Scope, headers: Headers) -> Response:
+    def _answer_link(self, scope: Scope, headers: Headers) -> Response:
         # Not parsed as a query: a token has no character that a browser would escape, and nothing
         # else may stand beside it.
         query, decides = scope["query_string"].decode("latin-1"), self._access.decides_at(headers)
@@ -180,18 +179,18 @@ class PageGuard:
         address = self._access.start if decides else "/"
         answer: Response = RedirectResponse(address, 303)
         if headers.get("sec-fetch-site", "none") != "none":
-            # As in `_signed_in`: the file that `ui --open` has the browser read is another site.
-            answer = _small_page("The page is open.", 200, address, "Go on", onward=True)
+            # As in `_answer_login`: the file that `ui --open` has the browser read is another site.
+            answer = _make_small_page("The page is open.", 200, address, "Go on", onward=True)
         self._set_cookie(
             answer, self._access.cookie, secret, "strict", None if decides else READING_SECONDS
         )
         if not decides:
-            # What a program left there that had the port meanwhile: a service worker would read
-            # what the page shows.
+            # Another program may have had the port meanwhile, and a service worker that it left
+            # would read what the page shows.
             answer.headers["clear-site-data"] = '"storage"'
         return answer
 
-    def _refusal(self, headers: Headers, method: str) -> Response | None:
+    def _find_refusal(self, headers: Headers, method: str) -> Response | None:
         if method in SAFE_METHODS:
             return None
         # Of the very name that it is sent to: what runs at the name for reading never acts at the
@@ -204,7 +203,7 @@ class PageGuard:
         return None
 
 
-def _small_page(
+def _make_small_page(
     text: str, status: int, address: str, link: str, *, onward: bool = False
 ) -> Response:
     """Return a page without the library around it.
@@ -255,8 +254,8 @@ def _add_headers(send: Send, cookie_source: Response | None = None) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
-            # A page shows private texts, which must not lie in the browser's cache; `_file` sets
-            # its own header.
+            # A page shows private texts, which must not lie in the browser's cache; `_answer_file`
+            # of `site` sets its own header.
             headers.setdefault("cache-control", "no-store")
             if cookie_source is not None:
                 headers.append("set-cookie", cookie_source.headers["set-cookie"])

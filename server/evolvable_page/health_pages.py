@@ -38,46 +38,46 @@ terminal.
 """
 
 
-def _health(site: Site, request: PageRequest) -> PageBody:
+def _show_health(site: Site, request: PageRequest) -> PageBody:
     """Show the problems that `doctor` finds, then the clients, settings and folders."""
     return PageBody(
         "Health",
         [
             h.h1["Health"],
-            _doctor(site),
-            _tokens(site),
-            _folders(site),
+            _draw_doctor(site),
+            _draw_tokens(site),
+            _draw_folders(site),
             _draw_trusted_folders(site),
         ],
         "health",
     )
 
 
-def _doctor(site: Site) -> Node:
-    found = _background(site, "doctor", lambda: _examine(site))
-    if found is None:
+def _draw_doctor(site: Site) -> Node:
+    health = _run_in_background(site, "doctor", lambda: _examine(site))
+    if health is None:
         return h.div(id="doctor", data_live=True)[
             h.p[with_code("`evolvable doctor` runs now; this page shows what it finds.")]
         ]
-    if isinstance(found, EvolvableError):
-        return h.div(id="doctor", data_live=True)[h.h2["Problems"], _failure(found)]
+    if isinstance(health, EvolvableError):
+        return h.div(id="doctor", data_live=True)[h.h2["Problems"], _draw_failure(health)]
     problems = [
         h.li[h.p(".warning")[make_visible(problem.what), " ", make_visible(problem.next)]]
-        for problem in found.problems
+        for problem in health.problems
     ]
-    notes = [h.li[make_visible(note)] for note in found.notes]
-    similar = [h.li[make_visible(line)] for line in found.doubles]
+    notes = [h.li[make_visible(note)] for note in health.notes]
+    similar = [h.li[make_visible(line)] for line in health.doubles]
     return h.div(id="doctor", data_live=True)[
         h.h2["Problems"],
         h.ul[problems] if problems else h.p[tag("all is well", "good")],
         [h.h2["Notes"], h.ul[notes]] if notes else None,
         [h.h2["Similar resources"], h.ul[similar]] if similar else None,
-        _clients(found),
-        _settings(found),
+        _draw_clients(health),
+        _draw_settings(health),
     ]
 
 
-def _background(
+def _run_in_background(
     site: Site, name: str, compute: Callable[[], Result]
 ) -> Result | EvolvableError | None:
     """Return the last value of a check in the background, or why there is none; None before the
@@ -96,9 +96,7 @@ def _background(
 
 
 def _examine(site: Site) -> "Health":
-    """Return the report of `evolvable doctor` for the present configuration, without
-    the sandbox.
-    """
+    """Return the report of `evolvable doctor` for this configuration, without the sandbox."""
     # late: few who open the page look at its health, and the checks need modules of every part
     from evolvable_server.care import examine
 
@@ -106,11 +104,11 @@ def _examine(site: Site) -> "Health":
     return examine(read_config(home=home), silent_step, home)
 
 
-def _failure(error: EvolvableError) -> Node:
+def _draw_failure(error: EvolvableError) -> Node:
     return h.p(".warning")[make_visible(str(error)), " ", with_code(make_visible(error.hint))]
 
 
-def _clients(health: "Health") -> Node:
+def _draw_clients(health: "Health") -> Node:
     rows = [
         [
             one_line(client.client),
@@ -126,12 +124,12 @@ def _clients(health: "Health") -> Node:
     return [h.h2["Clients"], table(heads, rows, "Connected clients") if rows else none]
 
 
-def _tokens(site: Site) -> Node:
-    found = _background(
+def _draw_tokens(site: Site) -> Node:
+    tokens = _run_in_background(
         site, "tokens", lambda: plugins.hooks().token_rows(home=site.library.store.home) or ()
     )
-    if found is None or isinstance(found, EvolvableError):
-        pending = h.p["They are being read."] if found is None else _failure(found)
+    if tokens is None or isinstance(tokens, EvolvableError):
+        pending = h.p["They are being read."] if tokens is None else _draw_failure(tokens)
         return h.div(id="tokens", data_live=True)[h.h2["Tokens"], pending]
     rows = [
         [
@@ -140,20 +138,19 @@ def _tokens(site: Site) -> Node:
             when(token["expires"]) if token["expires"] else "never",
             when(token["last_used"]),
         ]
-        for token in found
+        for token in tokens
     ]
-    hint = h.p(".none")[
-        with_code(
-            "At a terminal, `evolvable team token add` makes one and `evolvable team token "
-            "revoke` ends one."
-        )
-    ]
+    how = (
+        "At a terminal, `evolvable team token add` makes one and `evolvable team token revoke` "
+        "ends one."
+    )
+    hint = h.p(".none")[with_code(how)]
     heads = ("token", "may", "expires", "last used")
     token_table = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
     return h.div(id="tokens", data_live=True)[h.h2["Tokens"], token_table, hint]
 
 
-def _settings(health: "Health") -> Node:
+def _draw_settings(health: "Health") -> Node:
     rows = [
         [one_line(setting.name), one_line(setting.value), one_line(setting.source)]
         for setting in health.settings
@@ -162,17 +159,14 @@ def _settings(health: "Health") -> Node:
     return h.details[h.summary["Settings"], settings_table] if rows else None
 
 
-def _folders(site: Site) -> Node:
+def _draw_folders(site: Site) -> Node:
     rows = [
         [
             make_visible(str(folder_state.path)),
             folder_state.kind,
             folder_state.scope,
             make_visible(folder_state.obstacle or folder_state.state),
-            h.a(
-                href=f"/trust?folder={quote_part(str(folder_state.path))}",
-                aria_label=f"what it brings: {folder_state.path}",
-            )["what it brings"],
+            _link_question(str(folder_state.path)),
         ]
         for folder_state in folder_states(site.library)
     ]
@@ -181,14 +175,20 @@ def _folders(site: Site) -> Node:
     return [
         h.h2["Watched folders"],
         table(heads, rows, "Watched folders") if rows else none,
-        _held_files(site),
+        _draw_held_files(site),
     ]
 
 
-def _held_files(site: Site) -> Node:
-    """Return the files whose text agents do not read, because a person has to decide on it.
+def _link_question(folder: str) -> Node:
+    """Return the link to the question whether the person trusts a folder."""
+    address = f"/trust?folder={quote_part(folder)}"
+    return h.a(href=address, aria_label=f"what it brings: {folder}")["what it brings"]
 
-    Without such files, return nothing.
+
+def _draw_held_files(site: Site) -> Node:
+    """Return the files whose text waits for a person's decision, nothing without one.
+
+    Agents do not read that text.
     """
     held_files = list_held_files(site.library)
     lines = [
@@ -230,7 +230,7 @@ def _hash_question(question: TrustQuestion) -> str:
     return sha256(repr((question.folder, offered)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _trust_form(site: Site, request: PageRequest) -> PageBody:
+def _show_trust_form(site: Site, request: PageRequest) -> PageBody:
     """Show the resources of a folder that nobody trusts yet, with one form for all of them."""
     question = _load_question(site, request)
     title = h.h1["What ", h.code[make_visible(question.what)], " brings"]
@@ -243,9 +243,8 @@ def _trust_form(site: Site, request: PageRequest) -> PageBody:
         )
         return PageBody("Trust", [title, trusted, h.p[with_code(note)]], "health")
     high = sum(1 for offer in question.offered if offer.high)
-    button = h.button(".good", type="submit")[
-        f"Trust these {len(question.offered)} as they are now"
-    ]
+    words = f"Trust these {len(question.offered)} as they are now"
+    button = h.button(".good", type="submit")[words]
     fields = {"folder": request.get("folder"), "seen": _hash_question(question)}
     ask = form(
         request.session.csrf,
@@ -255,32 +254,19 @@ def _trust_form(site: Site, request: PageRequest) -> PageBody:
         fields=fields,
     )
     warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
-    return PageBody(
-        "Trust",
-        [title, trusted, warning, [_offer(offer) for offer in question.offered], ask],
-        "health",
-    )
+    offers = [_draw_offer(offer) for offer in question.offered]
+    return PageBody("Trust", [title, trusted, warning, offers, ask], "health")
 
 
-def _offer(offer: TrustOffer) -> Node:
+def _draw_offer(offer: TrustOffer) -> Node:
+    kind = "bad" if offer.high else "doubtful"
     findings = [
-        h.li[
-            tag(str(found.severity), "bad" if offer.high else "doubtful"),
-            " ",
-            make_visible(str(found)),
-        ]
-        for found in offer.findings
+        h.li[tag(str(finding.severity), kind), " ", make_visible(str(finding))]
+        for finding in offer.findings
     ]
     capabilities = ", ".join(make_visible(str(name)) for name in offer.capabilities)
     return h.section[
-        h.h2[
-            resource_link(offer.ref),
-            " ",
-            tag(
-                offer.author,
-                "bad" if offer.high else "doubtful",
-            ),
-        ],
+        h.h2[resource_link(offer.ref), " ", tag(offer.author, kind)],
         h.ul[findings] if findings else h.p(".none")["The scan found nothing."],
         h.p["It has the means: ", capabilities] if capabilities else None,
         draw_diff(offer.diff) if offer.diff else None,
@@ -297,6 +283,6 @@ def _trust(site: Site, request: PageRequest) -> str:
     return f"/trust?folder={quote_part(request.get('folder'))}"
 
 
-VIEWS = (PageView("/health", _health), PageView("/trust", _trust_form))
+VIEWS = (PageView("/health", _show_health), PageView("/trust", _show_trust_form))
 
 ACTIONS = (PageAction("trust", _trust),)

@@ -1,5 +1,5 @@
-"""Home: what waits, what agents changed, how full the clients' lists are, what helped, and what
-nobody uses.
+"""Home: waiting proposals, changes by agents, the size of the clients' lists, helpful and dead
+skills.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,26 +27,28 @@ MAX_ROWS = 5
 WEEK = timedelta(days=7)
 
 
-def _home(site: Site, request: PageRequest) -> PageBody:
+def _show_home(site: Site, request: PageRequest) -> PageBody:
     """Show the waiting proposals, the recent changes and the evidence."""
     if not list_resources(site.library, site.caller, limit=1).resources:
-        return PageBody("Home", [h.h1["Home"], decision_note(site, request), _begin()], "home")
+        return PageBody(
+            "Home", [h.h1["Home"], decision_note(site, request), _draw_first_steps()], "home"
+        )
     main = [
         h.h1(".skip")["Home"],
         approved_note(site, request) or decision_note(site, request),
         h.div(".home")[
             draw_lessons(site, request),
-            _waiting(site),
-            _budget(site, request),
+            _draw_waiting(site),
+            _draw_budget(site, request),
             _draw_changes(site, request),
             draw_digest(site, request),
-            _evidence(site),
+            _draw_evidence(site),
         ],
     ]
     return PageBody("Home", main, "home", of="home")
 
 
-def _begin() -> Node:
+def _draw_first_steps() -> Node:
     """Return the first steps in a library that is empty."""
     steps = (
         (
@@ -65,7 +67,7 @@ def _begin() -> Node:
     ]
 
 
-def _waiting(site: Site) -> Node:
+def _draw_waiting(site: Site) -> Node:
     waiting = read_waiting(site)
     rows = [
         h.li[
@@ -78,22 +80,19 @@ def _waiting(site: Site) -> Node:
     ]
     number = f"{len(waiting)}+" if len(waiting) == MOST_WAITING else str(len(waiting))
     steps = first_steps(site)
-    none = h.p(".none")[
-        "Nothing waits for a decision. What agents and reviews propose appears here by itself."
-    ]
+    text = "Nothing waits for a decision. What agents and reviews propose appears here by itself."
+    title = "Nothing waits for you"
+    if waiting:
+        title = f"{number} {'waits' if len(waiting) == 1 else 'wait'} for you"
     return h.section(".panel", id="waits", data_live=True)[
-        h.h2[
-            f"{number} {'waits' if len(waiting) == 1 else 'wait'} for you"
-            if waiting
-            else "Nothing waits for you"
-        ],
-        h.ul(".rows")[rows] if rows else steps or none,
+        h.h2[title],
+        h.ul(".rows")[rows] if rows else steps or h.p(".none")[text],
         h.p[h.a(".button", href="/inbox")["Decide on them"]] if waiting else None,
         waiting_parts(site),
     ]
 
 
-def _budget(site: Site, request: PageRequest) -> Node:
+def _draw_budget(site: Site, request: PageRequest) -> Node:
     return h.section(".panel", id="budget-short", data_live=True)[
         h.h2["What clients list by themselves"],
         listing_budget.draw_short(site, request),
@@ -102,14 +101,13 @@ def _budget(site: Site, request: PageRequest) -> Node:
 
 
 def _draw_changes(site: Site, request: PageRequest) -> Node:
-    # Only their number and their times are read here; the age of each, which goes by the time, is
-    # not.
-    found = site.keep(
+    # Not dated: their number and their times are read here, and not the age of each.
+    unseen = site.keep(
         "unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False
     )
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
-    recent = sum(datetime.fromisoformat(change.at) >= since for change in found.changes)
-    if not found.number:
+    recent = sum(datetime.fromisoformat(change.at) >= since for change in unseen.changes)
+    if not unseen.number:
         text = (
             "Agents changed nothing that you have not looked at. What they learn in use "
             "appears here."
@@ -119,12 +117,12 @@ def _draw_changes(site: Site, request: PageRequest) -> Node:
             h.p(".none")[text],
             h.p[h.a(href="/operations")["All operations"]],
         ]
-    older = found.number - recent
+    older = unseen.number - recent
     title = f"What agents changed this week: {recent}" + (f", and {older} before" if older else "")
     return h.div(".panel.broad")[draw_changed(site, request, title=title, home=True)]
 
 
-def _evidence(site: Site) -> Node:
+def _draw_evidence(site: Site) -> Node:
     """Return the resources that helped and those that are dead, computed in the background: it
     reads all uses.
     """
@@ -133,44 +131,38 @@ def _evidence(site: Site) -> Node:
     )
     if read is None:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
-        return h.section(".panel.broad", id="evidence", data_live=True)[
-            h.h2["What helped"], reading
-        ]
+        panel = h.section(".panel.broad", id="evidence", data_live=True)
+        return panel[h.h2["What helped"], reading]
     lines = read[0].resources
     helped = sorted(
         (line for line in lines if line.helped.is_enough), key=lambda line: -line.helped.low
     )
     dead = [line for line in lines if line.verdict == "dead"]
+    none_helped = "No skill has five uses with a rating yet. Agents report how each use ended."
+    none_dead = "No skill is shown again and again without being opened."
+    all_helped = h.p[h.a(href="/library?view=rated")["All by success"]]
+    all_dead = h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]]
     return h.div(".home.broad", id="evidence", data_live=True)[
         h.section(".panel")[
             h.h2["What helped"],
-            _rows(helped, lambda line: share_bar(line.helped)),
-            None
-            if helped
-            else h.p(".none")[
-                "No skill has five uses with a rating yet. Agents report how each use ended."
-            ],
-            h.p[h.a(href="/library?view=rated")["All by success"]] if helped else None,
+            _draw_rows(helped, lambda line: share_bar(line.helped)),
+            all_helped if helped else h.p(".none")[none_helped],
         ],
         h.section(".panel")[
             h.h2["What is dead"],
-            _rows(dead, lambda line: f"shown {line.shown:,} times, never opened"),
-            None
-            if dead
-            else h.p(".none")["No skill is shown again and again without being opened."],
-            h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]]
-            if len(dead) > MAX_ROWS
-            else None,
+            _draw_rows(dead, lambda line: f"shown {line.shown:,} times, never opened"),
+            None if dead else h.p(".none")[none_dead],
+            all_dead if len(dead) > MAX_ROWS else None,
         ],
     ]
 
 
-def _rows(lines: Sequence[ResourceStats], draw: Callable[[ResourceStats], Node]) -> Node:
+def _draw_rows(lines: Sequence[ResourceStats], draw: Callable[[ResourceStats], Node]) -> Node:
     return h.ul(".rows")[
         [h.li[h.span(".grow")[resource_link(line.ref)], draw(line)] for line in lines[:MAX_ROWS]]
     ]
 
 
-VIEWS = (PageView("/", _home),)
+VIEWS = (PageView("/", _show_home),)
 
 ACTIONS: tuple[PageAction, ...] = ()

@@ -1,5 +1,6 @@
-"""The inbox: the list of proposals beside the one that is decided on; several together where all of
-them was seen.
+"""The inbox: the list of proposals beside the one that is decided on.
+
+Several are decided on together where the person was shown all of each.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ CONTEXT = 3
 """Equal lines that the merge shows before and after lines in conflict."""
 
 
-def _inbox(site: Site, request: PageRequest) -> PageBody | str:
+def _show_inbox(site: Site, request: PageRequest) -> PageBody | str:
     """Lead to the first proposal that waits, or say that none does.
 
     Each proposal has an address of its own, so that a live part of its page never shows another
@@ -62,12 +63,10 @@ def _inbox(site: Site, request: PageRequest) -> PageBody | str:
     waiting = verbs.list_waiting(site.library, 1)
     if waiting:
         return next_address(f"/inbox/{waiting[0].proposal_id}", request)
-    empty = h.p[
-        "Nothing waits for a decision. What agents and reviews propose appears here by itself."
-    ]
-    live = h.div(id="inbox", data_live=True)[empty, first_steps(site), waiting_parts(site)]
+    text = "Nothing waits for a decision. What agents and reviews propose appears here by itself."
+    live = h.div(id="inbox", data_live=True)[h.p[text], first_steps(site), waiting_parts(site)]
     changed = draw_changed(site, request)
-    main = [h.h1["Inbox"], decision_note(site, request), live, changed, _decided_link()]
+    main = [h.h1["Inbox"], decision_note(site, request), live, changed, _link_decided()]
     return PageBody("Inbox", main, "inbox")
 
 
@@ -108,67 +107,61 @@ def waiting_parts(site: Site) -> list[Node]:
     return [part.waiting(site) for part in page_parts() if part.waiting is not None]
 
 
-def _decided_link() -> Node:
+def _link_decided() -> Node:
     return h.p[h.a(href="/inbox/decided")["What was decided, and how to take it back"]]
 
 
-def _proposal(site: Site, request: PageRequest) -> PageBody:
+def _show_proposal(site: Site, request: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = read_waiting(site)
-    done, proposal = (
-        decision_note(site, request),
-        verbs.show_proposal(site.library, request.require_number("number")),
-    )
+    done = decision_note(site, request)
+    proposal = verbs.show_proposal(site.library, request.require_number("number"))
     look_at(request, proposal)
     parts = h.div(".inbox")[
-        draw_proposal(site, request, proposal, waiting), _queue(site, request, waiting, proposal)
+        draw_proposal(site, request, proposal, waiting),
+        _draw_queue(site, request, waiting, proposal),
     ]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{proposal.ref} · Inbox", main, "inbox", of=f"proposal {proposal.proposal_id}")
 
 
-def _queue(
+def _draw_queue(
     site: Site, request: PageRequest, waiting: Sequence[WaitingProposal], proposal: WaitingProposal
 ) -> Node:
     links = [
-        h.li[
-            h.a(
-                href=f"/inbox/{waiting_proposal.proposal_id}",
-                aria_current="true"
-                if waiting_proposal.proposal_id == proposal.proposal_id
-                else None,
-            )[
-                f"{waiting_proposal.proposal_id} ",
-                one_line(waiting_proposal.ref, 60),
-                [" ", tag("asks", "doubtful")] if needs_own_look(waiting_proposal) else None,
-                h.span(".none")[one_line(waiting_proposal.reason, 80)],
-            ],
-        ]
-        for waiting_proposal in waiting
+        h.li[_link_waiting(other, is_current=other.proposal_id == proposal.proposal_id)]
+        for other in waiting
     ]
-    more = (
-        h.p(".none")[f"The oldest {MOST_WAITING} are listed."]
-        if len(waiting) == MOST_WAITING
-        else None
-    )
-    return h.nav(
+    bound = h.p(".none")[f"The oldest {MOST_WAITING} are listed."]
+    queue = h.nav(
         ".queue", id="queue", tabindex="-1", aria_label="Proposals that wait", data_live=True
-    )[
+    )
+    return queue[
         h.h2[f"{len(waiting)} wait" if len(waiting) != 1 else "1 waits"],
         h.ol[links],
-        more,
-        _approve_together_form(site, request, waiting),
+        bound if len(waiting) == MOST_WAITING else None,
+        _draw_together_form(site, request, waiting),
         link_changed(site),
         waiting_parts(site),
-        _decided_link(),
+        _link_decided(),
     ]
 
 
-def _approve_together_form(
+def _link_waiting(proposal: WaitingProposal, *, is_current: bool) -> Node:
+    link = h.a(href=f"/inbox/{proposal.proposal_id}", aria_current="true" if is_current else None)
+    return link[
+        f"{proposal.proposal_id} ",
+        one_line(proposal.ref, 60),
+        [" ", tag("asks", "doubtful")] if needs_own_look(proposal) else None,
+        h.span(".none")[one_line(proposal.reason, 80)],
+    ]
+
+
+def _draw_together_form(
     site: Site, request: PageRequest, waiting: Sequence[WaitingProposal]
 ) -> Node:
-    """Return the form that approves all that this browser was shown whole and the scan asks nothing
-    about.
+    """Return the form that approves all proposals that this browser was shown whole, except those
+    that need a look of their own.
     """
     # Only what this session was shown: a person who signs for several at once must have had each on
     # the screen.
@@ -180,23 +173,21 @@ def _approve_together_form(
     if len(seen) < 2:
         return None
     names = ", ".join(str(proposal.proposal_id) for proposal in seen)
-    return h.section[
-        form(
-            request.session.csrf,
-            action_path("inbox approve"),
-            *(seen_fields(seen), passphrase_field(site.passphrase_label)),
-            h.button(type="submit", id="together")[f"Approve the {len(seen)} that you have read"],
-            **swapping(),
-        ),
-        h.p(".none")[
-            f"Proposals {names}: you saw all of their files, and the scan asks nothing about them."
-        ],
-    ]
+    note = f"Proposals {names}: you saw all of their files, and the scan asks nothing about them."
+    approve = form(
+        request.session.csrf,
+        action_path("inbox approve"),
+        seen_fields(seen),
+        passphrase_field(site.passphrase_label),
+        h.button(type="submit", id="together")[f"Approve the {len(seen)} that you have read"],
+        **swapping(),
+    )
+    return h.section[approve, h.p(".none")[note]]
 
 
 def _show_decided(site: Site, request: PageRequest) -> PageBody:
     """List the last decisions, each with what takes it back while its version stands."""
-    found = [
+    decided = [
         proposal
         for state in (APPROVED, REJECTED)
         for proposal in site.library.store.backend.proposals.in_state(state, MAX_DECIDED)
@@ -206,33 +197,21 @@ def _show_decided(site: Site, request: PageRequest) -> PageBody:
             h.span(".grow")[proposal_line(site.library, proposal)],
             take_back_forms(site, request, [proposal]),
         ]
-        for proposal in sorted(found, key=lambda proposal: -proposal.id)
+        for proposal in sorted(decided, key=lambda proposal: -proposal.id)
     ]
-    none = h.p[
-        "Nothing was decided yet. What you decide in the inbox stands here with the way back."
-    ]
+    text = "Nothing was decided yet. What you decide in the inbox stands here with the way back."
+    listing = h.ul(".rows")[rows] if rows else h.p[text]
     back = h.p[h.a(href="/inbox", id="back")["To the inbox"]]
-    return PageBody(
-        "Decided",
-        [
-            h.h1["Decided"],
-            h.ul(".rows")[rows] if rows else none,
-            back,
-        ],
-        "inbox",
-    )
+    return PageBody("Decided", [h.h1["Decided"], listing, back], "inbox")
 
 
 def _approve(site: Site, request: PageRequest) -> str:
-    numbers = _numbers(request)
+    numbers = _read_numbers(request)
     caller = site.decider(request)
     if len(numbers) > 1:
         _check_looked_at(site, request, numbers)
-    edited = (
-        verbs.proposed_lines(site.library, numbers[0])
-        if request.get("take") and len(numbers) == 1
-        else {}
-    )
+    takes_proposed = request.get("take") and len(numbers) == 1
+    edited = verbs.proposed_lines(site.library, numbers[0]) if takes_proposed else {}
     decided = verbs.approve_together(
         site.library,
         caller,
@@ -242,7 +221,7 @@ def _approve(site: Site, request: PageRequest) -> str:
         edited=edited,
         seen=_read_seen_versions(numbers, request),
     )
-    return _address_after(site.library, decided, request)
+    return _find_next_address(site.library, decided, request)
 
 
 def _check_looked_at(site: Site, request: PageRequest, numbers: Sequence[int]) -> None:
@@ -251,12 +230,11 @@ def _check_looked_at(site: Site, request: PageRequest, numbers: Sequence[int]) -
     """
     for number in numbers:
         proposal = verbs.show_proposal(site.library, number)
+        present_hash = shown_hash(proposal)
         what = ""
         if needs_own_look(proposal):
             what = "has a question for you"
-        elif not shown_hash(proposal) or request.session.shown_hashes.get(number) != shown_hash(
-            proposal
-        ):
+        elif not present_hash or request.session.shown_hashes.get(number) != present_hash:
             what = "was not shown to you as it is now"
         if what:
             raise Refused(
@@ -284,7 +262,7 @@ def _edit(site: Site, request: PageRequest) -> str:
         edited=edited,
         seen=_read_seen_versions([number], request),
     )
-    return _address_after(site.library, decided, request)
+    return _find_next_address(site.library, decided, request)
 
 
 def _read_edited_texts(
@@ -299,27 +277,19 @@ def _read_edited_texts(
 def _merge_chosen(site: Site, request: PageRequest, number: int) -> dict[str, str | bytes | None]:
     """Return the files in conflict with the lines that the form chose.
 
-    Files that are no text take those proposed.
+    Files that are no text are taken as proposed.
     """
-    result: dict[str, str | bytes | None] = {
-        **verbs.proposed_lines(
-            site.library,
-            number,
-        )
-    }
+    result: dict[str, str | bytes | None] = {**verbs.proposed_lines(site.library, number)}
     for path, parts in verbs.proposed_parts(site.library, number).items():
         chosen = [
-            _choice(
-                part,
-                request.get(f"part:{path}:{place}"),
-            )
+            _choose_lines(part, request.get(f"part:{path}:{place}"))
             for place, part in enumerate(parts)
         ]
         result[path] = "".join(chosen)
     return result
 
 
-def _choice(part: MergePart, choice: str) -> str:
+def _choose_lines(part: MergePart, choice: str) -> str:
     """Return the lines of a part of a merge. Raise InvalidArgument where none were chosen."""
     if not (part.now or part.proposed):
         return part.both
@@ -327,49 +297,44 @@ def _choice(part: MergePart, choice: str) -> str:
         raise InvalidArgument(
             "Of some lines in conflict none were chosen.", "Go back and choose for each place."
         )
-    return {
-        "now": part.now,
-        "proposed": part.proposed,
-        "both": end_with_newline(part.now) + part.proposed,
-    }[choice]
+    return _list_choices(part)[choice]
+
+
+def _list_choices(part: MergePart) -> dict[str, str]:
+    """Return the lines that each choice of CHOICES takes."""
+    both = end_with_newline(part.now) + part.proposed
+    return {"now": part.now, "proposed": part.proposed, "both": both}
 
 
 CHOICES = {"now": "As it is now", "proposed": "As proposed", "both": "Both, those of now first"}
-"""What a person chooses of lines in conflict -> how the form names it."""
+"""Choice of a person among lines in conflict -> its name in the form."""
 
 
 def _reject(site: Site, request: PageRequest) -> str:
     """Reject the proposals that the form names, or none of them where one is decided already."""
-    proposals, numbers = site.library.store.backend.proposals, _numbers(request)
+    proposals, numbers = site.library.store.backend.proposals, _read_numbers(request)
     for number in numbers:
         if (state := proposals.get(number).state) != OPEN:
             raise InvalidArgument(
                 f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again."
             )
-    return _address_after(
-        site.library,
-        [
-            verbs.reject(site.library, number, request.get("reason"), site.caller)
-            for number in numbers
-        ],
-        request,
-    )
+    reason, caller = request.get("reason"), site.caller
+    decided = [verbs.reject(site.library, number, reason, caller) for number in numbers]
+    return _find_next_address(site.library, decided, request)
 
 
 def _reopen(site: Site, request: PageRequest) -> str:
     """Let those of the proposals wait again that are still rejected."""
-    proposals, numbers = site.library.store.backend.proposals, _numbers(request)
-    for number in [
-        proposal_id for proposal_id in numbers if proposals.get(proposal_id).state == REJECTED
-    ] or numbers[:1]:
+    proposals, numbers = site.library.store.backend.proposals, _read_numbers(request)
+    rejected = [number for number in numbers if proposals.get(number).state == REJECTED]
+    # Where none is rejected, `reopen` of the first says why it cannot wait again.
+    for number in rejected or numbers[:1]:
         verbs.reopen(site.library, site.caller, number)
     return f"/inbox/{numbers[0]}?done={','.join(map(str, numbers))}"
 
 
-def _numbers(request: PageRequest) -> list[int]:
-    """Return the proposals that a form names: those that the person saw, and no other of their
-    session.
-    """
+def _read_numbers(request: PageRequest) -> list[int]:
+    """Return the proposals that a form names. Raise InvalidArgument for none."""
     texts = request.fields.get("number", ())
     # isdigit alone takes digits of other scripts, and the length bounds the time of `int`.
     if not texts or not all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts):
@@ -380,8 +345,8 @@ def _numbers(request: PageRequest) -> list[int]:
 def _read_seen_versions(
     numbers: Sequence[int], request: PageRequest
 ) -> dict[int, int | None] | None:
-    """Return by proposal the version of its resource that the form showed it with; None for a
-    request without them.
+    """Return by proposal the version of its resource that the form showed, None for a request
+    without such fields.
     """
     texts = request.fields.get("seen", ())
     # -1 is no version, so that a malformed field counts as changed since.
@@ -391,9 +356,9 @@ def _read_seen_versions(
     return dict(zip(numbers, versions, strict=False)) if texts else None
 
 
-def _address_after(library: Library, decided: Sequence[Decided], request: PageRequest) -> str:
-    """Return the address of the next proposal, or of Home for what was decided there, with what was
-    decided.
+def _find_next_address(library: Library, decided: Sequence[Decided], request: PageRequest) -> str:
+    """Return the address of the next proposal, or of Home for a decision there. It names the
+    decided proposals.
     """
     done = ",".join(str(decision.proposal_id) for decision in decided)
     if request.get("home"):
@@ -407,18 +372,11 @@ def _address_after(library: Library, decided: Sequence[Decided], request: PageRe
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
 
 
-def _edit_form(site: Site, request: PageRequest) -> PageBody:
-    """Show the texts of a proposal in fields; what is saved is approved."""
+def _show_edit_form(site: Site, request: PageRequest) -> PageBody:
+    """Show the texts of a proposal in fields. Saving them approves the proposal."""
     number = request.require_number("number")
     proposal = verbs.show_proposal(site.library, number)
-    texts = dict(
-        list(
-            verbs.proposed_texts(
-                site.library,
-                number,
-            ).items()
-        )[:MAX_EDITED]
-    )
+    texts = dict(list(verbs.proposed_texts(site.library, number).items())[:MAX_EDITED])
     fields = [
         h.label(".text")[
             h.code[make_visible(path)],
@@ -448,12 +406,12 @@ def _edit_form(site: Site, request: PageRequest) -> PageBody:
     )
 
 
-def _merge_form(site: Site, request: PageRequest) -> PageBody:
-    """Show each place in which both sides changed the same, with what a person may choose there."""
+def _show_merge_form(site: Site, request: PageRequest) -> PageBody:
+    """Show each place in which both sides changed the same lines, with the choices of a person."""
     number = request.require_number("number")
     proposal = verbs.show_proposal(site.library, number)
     parts = verbs.proposed_parts(site.library, number)
-    places = [_draw_parts(path, some) for path, some in parts.items()]
+    places = [_draw_parts(path, file_parts) for path, file_parts in parts.items()]
     return PageBody(
         f"Merge proposal {number}",
         [
@@ -486,46 +444,26 @@ def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
     for place, part in enumerate(parts):
         if part.both:
             lines = part.both.splitlines(keepends=True)
-            cut = (
-                lines
-                if len(lines) <= 2 * CONTEXT
-                else [
-                    *lines[:CONTEXT],
-                    "…\n",
-                    *lines[-CONTEXT:],
-                ]
-            )
-            drawn.append(h.pre[make_visible("".join(cut))])
+            if len(lines) > 2 * CONTEXT:
+                lines = [*lines[:CONTEXT], "…\n", *lines[-CONTEXT:]]
+            drawn.append(h.pre[make_visible("".join(lines))])
             continue
-        texts = {
-            "now": part.now,
-            "proposed": part.proposed,
-            "both": end_with_newline(part.now) + part.proposed,
-        }
-        drawn.append(
-            h.fieldset(".part")[
-                h.legend["Both changed these lines"],
-                h.div(".merge")[
-                    [
-                        h.label[
-                            h.input(
-                                type="radio", name=f"part:{path}:{place}", value=name, required=True
-                            ),
-                            f" {title}",
-                            h.pre[make_visible(texts[name])]
-                            if texts[name]
-                            else h.p(".none")["No line."],
-                        ]
-                        for name, title in CHOICES.items()
-                    ]
-                ],
+        field, texts = f"part:{path}:{place}", _list_choices(part)
+        choices = [
+            h.label[
+                h.input(type="radio", name=field, value=name, required=True),
+                f" {title}",
+                h.pre[make_visible(texts[name])] if texts[name] else h.p(".none")["No line."],
             ]
-        )
+            for name, title in CHOICES.items()
+        ]
+        legend = h.legend["Both changed these lines"]
+        drawn.append(h.fieldset(".part")[legend, h.div(".merge")[choices]])
     return h.section(".file")[h.h2[h.code[make_visible(path)]], drawn]
 
 
-def _session_form(site: Site, request: PageRequest) -> PageBody:
-    """Show all that a session led to, and decide on it together."""
+def _show_session(site: Site, request: PageRequest) -> PageBody:
+    """Show the waiting proposals of a session, with the forms that decide on all of them."""
     session = str(request.path["session"])
     waiting = read_waiting(site)
     mine = [
@@ -539,32 +477,27 @@ def _session_form(site: Site, request: PageRequest) -> PageBody:
         look_at(request, proposal)
     clean = [proposal for proposal in mine if not needs_own_look(proposal) and shown_hash(proposal)]
     left = len(mine) - len(clean)
-    note = (
+    text = (
         f"{left} of them {'asks' if left == 1 else 'ask'} for a look by itself, and no approval "
         "together has it."
     )
-    return PageBody(
-        f"Session {session}",
-        [
-            h.h1[f"Session {one_line(session, 60)}: {len(mine)} proposals"],
-            [[draw_change(site, proposal), draw_findings(proposal)] for proposal in mine],
-            h.section(id="decide")[
-                h.p(".none")[note] if left else None,
-                decision_forms(site, request, mine, clean),
-            ],
-            own_reason() if clean else None,
-        ],
-        "inbox",
-    )
+    note = h.p(".none")[text] if left else None
+    main = [
+        h.h1[f"Session {one_line(session, 60)}: {len(mine)} proposals"],
+        [[draw_change(site, proposal), draw_findings(proposal)] for proposal in mine],
+        h.section(id="decide")[note, decision_forms(site, request, mine, clean)],
+        own_reason() if clean else None,
+    ]
+    return PageBody(f"Session {session}", main, "inbox")
 
 
 VIEWS = (
-    PageView("/inbox", _inbox),
+    PageView("/inbox", _show_inbox),
     PageView("/inbox/decided", _show_decided),
-    PageView("/inbox/{number:int}", _proposal),
-    PageView("/inbox/{number:int}/edit", _edit_form),
-    PageView("/inbox/{number:int}/merge", _merge_form),
-    PageView("/inbox/session/{session:path}", _session_form),
+    PageView("/inbox/{number:int}", _show_proposal),
+    PageView("/inbox/{number:int}/edit", _show_edit_form),
+    PageView("/inbox/{number:int}/merge", _show_merge_form),
+    PageView("/inbox/session/{session:path}", _show_session),
 )
 
 ACTIONS = (

@@ -1,5 +1,4 @@
-"""What a home keeps of its page: one host name, one port, and the hashes of the cookies that open
-reading.
+"""The page that a home keeps: one host name, one port, and the hashes of the cookies for reading.
 
 A browser finds the page at the same address after each start. The file holds no secret that opens
 anything: a cookie is known by its hash, and its secret is replaced the first time that a later
@@ -46,13 +45,13 @@ class KeptPage:
     """The name, the port and the readers of a home's page. Used from any thread."""
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        # The lock guards `_readers`, `_noted` and the order of writes; other processes are kept out
-        # by `only_page`.
+        # The lock guards `_readers`, `_noted` and the order of writes. `only_page` keeps other
+        # processes out.
         self._path, self._clock, self._lock = home / FILE, clock, threading.Lock()
-        found = self._read()
-        self.host: str = found.get("host") or secrets.token_hex(8)
-        self.port: int = found.get("port") or 0
-        self._readers: dict[str, float] = found.get("readers") or {}
+        fields = self._read()
+        self.host: str = fields.get("host") or secrets.token_hex(8)
+        self.port: int = fields.get("port") or 0
+        self._readers: dict[str, float] = fields.get("readers") or {}
         self._noted = dict(self._readers)
 
     def choose_port(self) -> int:
@@ -71,7 +70,7 @@ class KeptPage:
         return self._read().get("host") == self.host
 
     def add(self, digest: bytes) -> None:
-        """Have a cookie open reading, from now."""
+        """Have a cookie open the page for reading, from now."""
         with self._lock:
             # A loop, since an older version or a person may have left more of them in the file.
             while len(self._readers) >= MAX_READERS:
@@ -120,27 +119,24 @@ class KeptPage:
     def _read(self) -> dict[str, Any]:
         """Return the fields of the file, {} where it is missing or malformed."""
         try:
-            found = json.loads(self._path.read_bytes())
-            host, port, readers = str(found["host"]), int(found["port"]), dict(found["readers"])
+            fields = json.loads(self._path.read_bytes())
+            host, port, readers = str(fields["host"]), int(fields["port"]), dict(fields["readers"])
             seen = {str(key): float(at) for key, at in readers.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
         # The name goes into links and headers: only what `token_hex(8)` can have made is taken from
         # the file.
         is_name = len(host) == 16 and set(host) <= set("0123456789abcdef")
-        return (
-            {"host": host, "port": port, "readers": seen} if is_name and 0 < port < 65_536 else {}
-        )
+        if not is_name or not 0 < port < 65_536:
+            return {}
+        return {"host": host, "port": port, "readers": seen}
 
     def _write(self, *, new: bool = False) -> None:
         if not new and not self.holds:
             return  # another process forgot it
         # For the owner alone, and whole or not at all: another account could name a host and a port
         # of its own.
-        handle, name = tempfile.mkstemp(
-            prefix=f".{FILE}.",
-            dir=self._path.parent,
-        )
+        handle, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=self._path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 json.dump({"host": self.host, "port": self.port, "readers": self._readers}, stream)

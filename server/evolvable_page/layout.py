@@ -50,8 +50,7 @@ KEYS = {
     "/": "to the search field",
     "?": "show these keys",
 }
-"""Key -> what it does, as `static/page.js` says."""
-
+"""Key -> its effect in words."""
 
 MAY_READ = "This browser may read, and decides nothing."
 HOW_TO_DECIDE = (
@@ -62,10 +61,10 @@ HOW_TO_DECIDE = (
 
 @dataclass(frozen=True, slots=True)
 class PageBody:
-    """What a view answers with. section: of the navigation. status: of HTTP.
+    """The answer of a view. section: of the navigation. status: of HTTP.
 
-    of: names what the page is about; its live parts are replaced only by those of a page about the
-    same.
+    of: names the subject of the page. Live parts are replaced only by those of a page with the same
+    subject.
     """
 
     title: str
@@ -77,12 +76,13 @@ class PageBody:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around a body: the addresses of the files of the page, how many proposals wait,
-    the form token.
+    """The frame around a body. files: address of each file of the page. waiting: how many proposals
+    wait. csrf: the form token.
 
-    signed: the person whom a provider named. left_out: sections that are not shown. added: sections
-    of other parts of the program, which stand in Learn. reads: this browser decides nothing. keeps:
-    it decides, and can also read at the address that the home keeps.
+    locked: decisions need a passphrase. signed: the person whom a provider named. left_out:
+    sections that are not shown. added: sections of other parts of the program, which stand in
+    Learn. reads: this browser decides nothing. keeps: it decides, and can also read at the address
+    that the home keeps.
     """
 
     files: Mapping[str, str]
@@ -96,15 +96,15 @@ class Frame:
     keeps: bool = False
 
 
-def _learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
+def _list_learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
     """Return the pages of Learn that this page has."""
     (*first, last), added = LEARN.items(), frame.added.items()
     return {name: page for name, page in (*first, *added, last) if name not in frame.left_out}
 
 
-def _navigation(body: PageBody, frame: Frame) -> Node:
+def _draw_navigation(body: PageBody, frame: Frame) -> Node:
     """Return the line of the sections, and below it that of Learn where the page is of it."""
-    learn = _learn_pages(frame)
+    learn = _list_learn_pages(frame)
     sections = {
         name: (next(iter(learn.values()))[0] if name == "learn" else address, title)
         for name, (address, title) in SECTIONS.items()
@@ -116,12 +116,12 @@ def _navigation(body: PageBody, frame: Frame) -> Node:
         h.a(
             class_="to-search" if name == "search" else None,
             href=address,
-            aria_current=_current(name, current, body.section),
+            aria_current=_mark_current(name, current, body.section),
         )[title, count if name == "inbox" else None]
         for name, (address, title) in sections.items()
     ]
     further = [
-        h.a(href=address, aria_current=_current(name, body.section, body.section))[title]
+        h.a(href=address, aria_current=_mark_current(name, body.section, body.section))[title]
         for name, (address, title) in learn.items()
     ]
     return [
@@ -130,26 +130,31 @@ def _navigation(body: PageBody, frame: Frame) -> Node:
     ]
 
 
-def _current(name: str, current: str, page: str) -> str | None:
-    """Return how a link of the navigation is marked: as the page itself, as what the page is below,
-    or not.
+def _mark_current(name: str, current: str, page: str) -> str | None:
+    """Return the mark of a link of the navigation: `page` for the page itself, `true` for the
+    section above it, else None.
     """
-    return None if name != current else "page" if name == page else "true"
+    if name != current:
+        return None
+    return "page" if name == page else "true"
+
+
+# No inline style, which the Content-Security-Policy forbids; no copy of pages in the browser's
+# storage.
+_HTMX_CONFIG = (
+    '{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,'
+    '"extensions":"evolvable"}'
+)
 
 
 def draw_page(body: PageBody, frame: Frame) -> str:
     """Return the whole document."""
+    reading = h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)]
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
-            h.meta(
-                name="htmx-config",
-                # No inline style, which the Content-Security-Policy forbids; no copy of pages in
-                # the browser's storage.
-                content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,'
-                '"extensions":"evolvable"}',
-            ),
+            h.meta(name="htmx-config", content=_HTMX_CONFIG),
             h.title[f"{one_line(body.title, 80)} · Evolvable"],
             h.link(rel="icon", type="image/svg+xml", href=frame.files["icon.svg"]),
             h.link(rel="stylesheet", href=frame.files["style.css"]),
@@ -158,34 +163,32 @@ def draw_page(body: PageBody, frame: Frame) -> str:
         ],
         h.body(class_="reads" if frame.reads else None)[
             h.a(".skip", href="#main")["Skip to the content"],
-            h.header[_navigation(body, frame)],
-            h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)]
-            if frame.reads
-            else None,
+            h.header[_draw_navigation(body, frame)],
+            reading if frame.reads else None,
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
-            h.footer[
-                h.p(id="live", role="status")[
-                    "Live updates need JavaScript; reload to see what is new."
-                ],
-                h.details(id="keys")[
-                    h.summary["Keys"],
-                    h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]],
-                ],
-                _signed_in(frame),
-                h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]]
-                if frame.keeps
-                else None,
-                form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
-            ],
+            h.footer[_draw_footer(frame)],
         ],
     ]
     return f"<!doctype html>{document}"
 
 
-_START = token_urlsafe(12)
-"""What the forms of this process have in common.
+def _draw_footer(frame: Frame) -> Node:
+    live = "Live updates need JavaScript; reload to see what is new."
+    keys = h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]
+    keep = h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]]
+    return [
+        h.p(id="live", role="status")[live],
+        h.details(id="keys")[h.summary["Keys"], keys],
+        _draw_signed_in(frame),
+        keep if frame.keeps else None,
+        form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
+    ]
 
-One random number for each form takes a tenth of a long page.
+
+_START = token_urlsafe(12)
+"""The random part of `once` in the forms of this process.
+
+It is drawn once: a random number for each form would take a tenth of the time of a long page.
 """
 
 # `next` of a count is atomic in CPython, so two threads never draw one number.
@@ -210,18 +213,9 @@ def form(
     """
     # The start differs with each process: a form of an earlier one must not look as if it had been
     # sent.
-    hidden_fields = {
-        "csrf": csrf,
-        "once": f"{_START}-{next(_FORMS)}",
-        **(fields or {}),
-    }
+    hidden_fields = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
     hidden = [
-        h.input(
-            type="hidden",
-            name=name,
-            value=str(value),
-        )
-        for name, value in hidden_fields.items()
+        h.input(type="hidden", name=name, value=str(value)) for name, value in hidden_fields.items()
     ]
     all_attributes = {"method": "post", "action": action, **attributes}
     return h.form(**all_attributes)[_NO_ENTER, hidden, content]
@@ -234,17 +228,10 @@ def swapping() -> dict[str, Any]:
     return {"hx-boost": "true", "hx-target": "#main", "hx-select": "#main", "hx-swap": "outerHTML"}
 
 
-def _signed_in(frame: Frame) -> Node:
+def _draw_signed_in(frame: Frame) -> Node:
     if not frame.signed:
         return None
-    key = (
-        [
-            " · ",
-            h.a(href="/key", id="key")["Your signing key"],
-        ]
-        if frame.locked
-        else None
-    )
+    key = [" · ", h.a(href="/key", id="key")["Your signing key"]] if frame.locked else None
     return h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)], key]
 
 
@@ -268,14 +255,14 @@ def table(
     cells = [h.td(data_head=head) if head else h.td for head in heads[1:]]
     body = [
         h.tr[
-            h.th(scope="row")[row[0]],
-            *(td[cell] for td, cell in zip(cells, row[1:], strict=True)),
+            h.th(scope="row")[row[0]], *(td[cell] for td, cell in zip(cells, row[1:], strict=True))
         ]
         for row in rows
     ]
-    return h.div(
+    region = h.div(
         class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes
-    )[
+    )
+    return region[
         h.table[
             h.caption[caption] if caption else None,
             h.thead[h.tr[[h.th(scope="col")[head] for head in heads]]],
@@ -317,28 +304,16 @@ def share_bar(share: Share) -> Node:
     if not share.is_enough:
         return h.span(".share")[str(share)]
     low, high, mean = 100 * share.low, 100 * share.high, 100 * share.successes / share.n
-    return h.span(".share")[
-        svg(viewBox="0 0 100 12", width="100", height="12", aria_hidden="true", class_="wilson")[
-            shape("rect", x="0", y="2", width="100", height="8", class_="axis"),
-            shape(
-                "rect",
-                x="0",
-                y="2",
-                width=f"{mean:.1f}",
-                height="8",
-                class_="mean",
-            ),
-            shape(
-                "rect",
-                x=f"{low:.1f}",
-                y="5",
-                width=f"{max(high - low, 1):.1f}",
-                height="2",
-                class_="interval",
-            ),
-        ],
-        f" {share}",
+    interval_width = f"{max(high - low, 1):.1f}"
+    picture = svg(
+        viewBox="0 0 100 12", width="100", height="12", aria_hidden="true", class_="wilson"
+    )
+    bars = [
+        shape("rect", x="0", y="2", width="100", height="8", class_="axis"),
+        shape("rect", x="0", y="2", width=f"{mean:.1f}", height="8", class_="mean"),
+        shape("rect", x=f"{low:.1f}", y="5", width=interval_width, height="2", class_="interval"),
     ]
+    return h.span(".share")[picture[bars], f" {share}"]
 
 
 def shape(name: str, **attributes: str) -> Element:

@@ -26,15 +26,15 @@ def draw_lessons(site: Site, request: PageRequest) -> Node:
         return None
     return h.section(".panel.broad", id="lessons", data_live=True)[
         h.h2[make_visible(verbs.lessons_line(lessons))],
-        [_lesson(site, request, lesson) for lesson in lessons[:MOST_SHOWN]],
+        [_draw_lesson(site, request, lesson) for lesson in lessons[:MOST_SHOWN]],
         h.p[h.a(href="/inbox")["All in the inbox"]] if len(lessons) > MOST_SHOWN else None,
     ]
 
 
-def _lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
-    """Return one lesson with what decides it.
+def _draw_lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
+    """Return one lesson with its forms.
 
-    Only a link where the scan asks or the difference is cut.
+    A lesson about which the scan asks, or whose difference is cut, has only a link to the inbox.
     """
     proposal = verbs.show_proposal(site.library, lesson.proposal_id)
     link = h.h3[h.a(href=f"/inbox/{lesson.proposal_id}")[make_visible(lesson.text)]]
@@ -43,31 +43,22 @@ def _lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
             link, h.p(".none")["It has a question of its own: decide on it in the inbox."]
         ]
     look_at(request, proposal)
-    quote = (
-        next((evidence.quote for evidence in proposal.grounds.evidence), "")
-        if proposal.grounds
-        else ""
-    )
+    evidence = proposal.grounds.evidence if proposal.grounds else ()
+    quote = next((statement.quote for statement in evidence), "")
     fields, csrf = {"number": lesson.proposal_id, "home": 1}, request.session.csrf
     keep = [
         seen_fields([proposal]),
         passphrase_field(site.passphrase_label),
         h.button(".good", type="submit")["Keep it"],
     ]
-    refuse = h.button(".bad", type="submit")["Reject it"]
+    reject = h.button(".bad", type="submit")["Reject it"]
+    against = {"class_": "against", **swapping()}
     return h.article(aria_label=f"Lesson {lesson.proposal_id}")[
         link,
         h.blockquote[one_line(quote, MAX_QUOTE)] if quote else None,
         draw_diff(proposal.diff or ""),
         h.div(".decide")[
             form(csrf, action_path("inbox approve"), *keep, fields={"home": 1}, **swapping()),
-            form(
-                csrf,
-                action_path("inbox reject"),
-                refuse,
-                fields=fields,
-                class_="against",
-                **swapping(),
-            ),
+            form(csrf, action_path("inbox reject"), reject, fields=fields, **against),
         ],
     ]

@@ -1,5 +1,5 @@
-"""All resources of a library as lines, for orders that the index does not have, and what a form
-chose of them.
+"""All resources of a library as lines, for orders that the index does not have, and the resources
+that a form chose.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,12 +43,10 @@ class CatalogLine:
         if sort == "used":
             return resource.uses, self.operation
         if sort == "helped":
-            # With few uses a share says little: what helped in one of one stands behind nine of
-            # ten.
+            # With few uses a share says little: one success of one use ranks below nine of ten.
             rated = resource.rated or 0
-            return (
-                (resource.success or 0.0) * rated / (rated + 2) if rated else -1.0
-            ), resource.uses
+            weighted = (resource.success or 0.0) * rated / (rated + 2) if rated else -1.0
+            return weighted, resource.uses
         return self.operation, resource.uses
 
 
@@ -63,9 +61,9 @@ def read_catalog(library: Library, caller: Caller) -> Mapping[str, Sequence[Cata
 def _read_lines(library: Library, caller: Caller) -> list[CatalogLine]:
     changed: dict[str, int] = {}
     sequence = 0
-    while found := library.store.changes(sequence, CHANGES):
-        changed |= {str(change.ref): change.operation for change in found}
-        sequence = found[-1].sequence
+    while changes := library.store.changes(sequence, CHANGES):
+        changed |= {str(change.ref): change.operation for change in changes}
+        sequence = changes[-1].sequence
     lines: list[CatalogLine] = []
     cursor: str | None = None
     while True:
@@ -79,14 +77,11 @@ def _read_lines(library: Library, caller: Caller) -> list[CatalogLine]:
 
 
 def check_kind(text: str) -> Kind | None:
-    """Return the kind that a field names, None for none. Raise InvalidArgument."""
+    """Return the kind that a field names, None for an empty field. Raise InvalidArgument."""
     if not text:
         return None
     if text not in {kind.value for kind in Kind}:
-        raise InvalidArgument(
-            f"{text[:40]!r} is no kind.",
-            f"There is {', '.join(Kind)}.",
-        )
+        raise InvalidArgument(f"{text[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
     return Kind(text)
 
 

@@ -1,5 +1,6 @@
-"""The library as a list, one line a resource: filtered as one types, sorted; several are chosen for
-one action.
+"""The library as a list, one line a resource, which a person filters and sorts.
+
+Several resources are chosen for one action.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ VIEWS_OF_EVIDENCE = {
 """View -> its name; the first page has all."""
 
 SORTS = {"": "name", "used": "most used", "helped": "most helpful", "changed": "last changed"}
-"""How the list is sorted -> how a person reads it."""
+"""Order of the list -> its name for a person."""
 
 AUTHORS = {
     AuthorKind.YOU: "yours",
@@ -56,28 +57,27 @@ AUTHORS = {
     AuthorKind.IMPORT: "imported",
     AuthorKind.REPOSITORY: "of a repository",
 }
-"""Author -> how the filter names what is theirs."""
+"""Author -> the name of their resources in the filter."""
 
 FILTERS = ("q", "kind", "author", "scope", "sort")
-"""Fields of the address that say what is listed, and how."""
+"""Fields of the address that filter and order the list."""
 
 
-def _library(site: Site, request: PageRequest) -> PageBody:
+def _show_library(site: Site, request: PageRequest) -> PageBody:
     """Show one page of the library."""
     view = request.get("view")
     if view == "budget":
         listing = listing_budget.draw_budget(site, request)
     elif view in VIEWS_OF_EVIDENCE:
-        listing = _by_evidence(site, view)
+        listing = _draw_by_evidence(site, view)
     else:
-        listing = [_filter(request), _listing(site, request)]
-    title = h.div(".head")[h.h1["Library"], _views(view)]
-    return PageBody(
-        "Library", [operation_note(site, request), title, listing], "library", of=f"library {view}"
-    )
+        listing = [_draw_filter(request), _draw_listing(site, request)]
+    title = h.div(".head")[h.h1["Library"], _draw_views(view)]
+    main = [operation_note(site, request), title, listing]
+    return PageBody("Library", main, "library", of=f"library {view}")
 
 
-def _views(chosen: str) -> Node:
+def _draw_views(chosen: str) -> Node:
     views = {"": "All", **VIEWS_OF_EVIDENCE, "budget": "Listed by Claude Code"}
     links = [
         h.a(
@@ -89,7 +89,7 @@ def _views(chosen: str) -> Node:
     return h.nav(".chips", aria_label="Views")[links]
 
 
-def _filter(request: PageRequest) -> Node:
+def _draw_filter(request: PageRequest) -> Node:
     """Return the field that filters as one types, by itself with JavaScript and by its button
     without.
     """
@@ -121,19 +121,21 @@ def _filter(request: PageRequest) -> Node:
     ]
 
 
-def _address(request: PageRequest, **changed: str) -> str:
+def _make_address(request: PageRequest, **changed: str) -> str:
     """Return the address of the list as it is filtered now, with some of it changed."""
     fields = {name: request.get(name) for name in FILTERS} | changed
     query = "&".join(f"{name}={quote_part(value)}" for name, value in fields.items() if value)
     return f"{ADDRESS}?{query}" if query else ADDRESS
 
 
-def _listing(site: Site, request: PageRequest) -> Node:
+def _draw_listing(site: Site, request: PageRequest) -> Node:
     """Return the chips, the order, and the list that they lead to."""
-    return h.div(id="listing", data_live=True)[_chips(site, request), _lines(site, request)]
+    return h.div(id="listing", data_live=True)[
+        _draw_chips(site, request), _draw_lines(site, request)
+    ]
 
 
-def _chips(site: Site, request: PageRequest) -> Node:
+def _draw_chips(site: Site, request: PageRequest) -> Node:
     """Return the filters of the list as chips; a chosen chip leads back to the list without it."""
     scopes = list(dict.fromkeys(site.caller.scopes))
     groups = [
@@ -142,32 +144,29 @@ def _chips(site: Site, request: PageRequest) -> Node:
     ]
     if len(scopes) > 1:
         groups.append(("scope", "Scope", {scope: scope for scope in scopes}))
+    chips = [
+        [
+            h.span(".none")[label],
+            [_draw_chip(request, name, value, title) for value, title in values.items()],
+        ]
+        for name, label, values in groups
+    ]
+    orders = [
+        h.a(
+            href=_make_address(request, sort=name),
+            aria_current="true" if request.get("sort") == name else None,
+        )[title]
+        for name, title in SORTS.items()
+    ]
     return [
-        h.nav(".chips", aria_label="Filters")[
-            [
-                [
-                    h.span(".none")[label],
-                    [_chip(request, name, value, title) for value, title in values.items()],
-                ]
-                for name, label, values in groups
-            ]
-        ],
-        h.nav(".chips.sorts", aria_label="Order")[
-            h.span(".none")["Sort by"],
-            [
-                h.a(
-                    href=_address(request, sort=name),
-                    aria_current="true" if request.get("sort") == name else None,
-                )[title]
-                for name, title in SORTS.items()
-            ],
-        ],
+        h.nav(".chips", aria_label="Filters")[chips],
+        h.nav(".chips.sorts", aria_label="Order")[h.span(".none")["Sort by"], orders],
     ]
 
 
-def _chip(request: PageRequest, name: str, value: str, title: str) -> Node:
+def _draw_chip(request: PageRequest, name: str, value: str, title: str) -> Node:
     chosen = request.get(name) == value
-    address = _address(request, **{name: "" if chosen else value})
+    address = _make_address(request, **{name: "" if chosen else value})
     return h.a(href=address, aria_current="true" if chosen else None)[title]
 
 
@@ -179,70 +178,48 @@ class _ListPage:
     following: str
 
 
-def _lines(site: Site, request: PageRequest) -> Node:
-    page = (
-        _by_name(site, request)
-        if not (request.get("author") or request.get("sort"))
-        else _of_catalog(site, request)
-    )
+def _draw_lines(site: Site, request: PageRequest) -> Node:
+    needs_catalog = request.get("author") or request.get("sort")
+    page = _list_catalog(site, request) if needs_catalog else _list_by_name(site, request)
     if page is None:
         return h.p(".none", id="reading-list")[
             "The list is being sorted; this page shows it by itself. Or reload it."
         ]
     if not page.lines:
-        none = (
-            "Nothing fits."
-            if any(request.get(name) for name in FILTERS[:-1])
-            else "The library holds nothing yet."
-        )
-        return [
-            h.p[none],
-            h.p(".none")[
-                "In a terminal, ", h.code["evolvable init"], " imports folders of skills."
-            ],
-        ]
+        is_filtered = any(request.get(name) for name in FILTERS[:-1])
+        none = "Nothing fits." if is_filtered else "The library holds nothing yet."
+        how = ("In a terminal, ", h.code["evolvable init"], " imports folders of skills.")
+        return [h.p[none], h.p(".none")[how]]
     is_dated = request.get("sort") == "changed"
     heading = "Resources by " + SORTS.get(request.get("sort"), "name")
-    following = (
-        page.following
-        and h.p[
-            h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")[
-                "Next page"
-            ]
-        ]
-    )
+    lines = [_draw_line(site, line, is_dated=is_dated) for line in page.lines]
+    following: Node = None
+    if page.following:
+        link = h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")
+        following = h.p[link["Next page"]]
     return form(
         request.session.csrf,
         action_path("remove"),
-        h.ul(".list", aria_label=heading)[
-            [_line(site, line, is_dated=is_dated) for line in page.lines]
-        ],
-        following or None,
-        _bulk_actions(site, request),
+        h.ul(".list", aria_label=heading)[lines],
+        following,
+        _draw_bulk_actions(site, request),
         fields={"back": ADDRESS},
         id="several",
     )
 
 
-def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
+def _draw_line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
     resource = line.resource
     ref = Ref.parse(resource.ref)
     name = ref.name if ref.kind is Kind.SKILL and ref.scope in (None, "user") else resource.ref
-    success = (
-        f", {share} well" if (share := format_success(resource.success, resource.rated)) else ""
-    )
-    made_at = (
-        site.library.store.operation(line.operation).at if is_dated and line.operation else None
-    )
+    share = format_success(resource.success, resource.rated)
+    success = f", {share} well" if share else ""
+    made_at = None
+    if is_dated and line.operation:
+        made_at = site.library.store.operation(line.operation).at
+    picked = f"{resource.ref}@{resource.version}"
     return h.li[
-        h.label(".pick")[
-            h.input(
-                type="checkbox",
-                name="pick",
-                value=f"{resource.ref}@{resource.version}",
-                aria_label=name,
-            )
-        ],
+        h.label(".pick")[h.input(type="checkbox", name="pick", value=picked, aria_label=name)],
         h.a(".grow", href=resource_address(resource.ref))[
             h.strong[one_line(name, 80)], h.span(".none")[" ", one_line(resource.description, 200)]
         ],
@@ -252,24 +229,23 @@ def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
     ]
 
 
-def _bulk_actions(site: Site, request: PageRequest) -> Node:
-    """Return the actions on those that are chosen; the style sheet shows them once one is."""
+def _draw_bulk_actions(site: Site, request: PageRequest) -> Node:
+    """Return the actions on the chosen resources; the style sheet shows them once one is chosen."""
     options = [h.option(value=collection.name) for collection in list_collections(site.library)]
-    collecting = request.session.signed is None and [
-        h.label[
-            "Collection ",
-            h.input(type="text", name="collection", maxlength="64", list="collections"),
-        ],
+    field = h.input(type="text", name="collection", maxlength="64", list="collections")
+    add = h.button(type="submit", formaction=action_path("collection add"))
+    collecting = [
+        h.label["Collection ", field],
         h.datalist(id="collections")[options],
-        h.button(type="submit", formaction=action_path("collection add"))["Add to the collection"],
+        add["Add to the collection"],
     ]
     return h.div(".bulk.buttons", role="group", aria_label="With those that are chosen")[
-        collecting or None,
+        collecting if request.session.signed is None else None,
         h.button(".bad", type="submit", formaction=action_path("remove"))["Remove them"],
     ]
 
 
-def _by_name(site: Site, request: PageRequest) -> _ListPage:
+def _list_by_name(site: Site, request: PageRequest) -> _ListPage:
     listing = list_resources(
         site.library,
         site.caller,
@@ -279,28 +255,25 @@ def _by_name(site: Site, request: PageRequest) -> _ListPage:
         limit=PAGE,
         cursor=request.get("cursor") or None,
     )
-    following = _address(request, cursor=listing.next_cursor) if listing.next_cursor else ""
+    following = _make_address(request, cursor=listing.next_cursor) if listing.next_cursor else ""
     return _ListPage([CatalogLine(resource, 0) for resource in listing.resources], following)
 
 
-def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
-    """Return a page of the list in another order, None while it is being read: it needs all of the
-    library.
+def _list_catalog(site: Site, request: PageRequest) -> _ListPage | None:
+    """Return a page of the list by author or in another order, None while all of the library is
+    being read.
     """
     author, sort, begin = request.get("author"), request.get("sort"), request.number("from") or 0
     if sort not in SORTS or author and author not in set(AuthorKind):
         raise InvalidArgument("There is no such order or author.", "Follow a link of the page.")
-    caller = site.caller  # whose these are is said to the reader
+    caller = site.caller  # read once: the catalog is of what this person sees
     catalog: Mapping[str, Sequence[CatalogLine]] | None = site.value(
         f"catalog {caller.via}", lambda: read_catalog(site.library, caller), site.library_revision()
     )
     if catalog is None:
         return None
-    kind, scope, words = (
-        check_kind(request.get("kind")),
-        request.get("scope"),
-        request.get("q").casefold().split(),
-    )
+    kind, scope = check_kind(request.get("kind")), request.get("scope")
+    words = request.get("q").casefold().split()
     fitting = (
         line
         for line in catalog[sort]
@@ -311,15 +284,15 @@ def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
     )
     # The search ends at the first line of the next page.
     end = begin + PAGE
-    found = list(islice(fitting, begin, end + 1))
-    following = _address(request, **{"from": str(end)}) if len(found) > PAGE else ""
-    return _ListPage(found[:PAGE], following)
+    lines = list(islice(fitting, begin, end + 1))
+    following = _make_address(request, **{"from": str(end)}) if len(lines) > PAGE else ""
+    return _ListPage(lines[:PAGE], following)
 
 
-def _by_evidence(site: Site, view: str) -> Node:
-    """Return the resources that the evidence says something of.
+def _draw_by_evidence(site: Site, view: str) -> Node:
+    """Return the resources of a view of the evidence.
 
-    It is computed beside the page: it reads all of it.
+    The evidence is computed in the background: it reads all uses.
     """
     read: tuple[Stats, int] | None = site.value(
         "stats", lambda: read_evidence(site), site.library_revision()
@@ -328,28 +301,25 @@ def _by_evidence(site: Site, view: str) -> Node:
         return h.div(id="evidence", data_live=True)[
             h.p["The evidence is being read; this page shows it by itself."]
         ]
-    found, total = read
-    lines = sorted(
-        found.resources,
-        key=lambda line: -line.helped.low if line.helped.n else 1.0,
-    )
+    evidence, total = read
+    lines = sorted(evidence.resources, key=lambda line: -line.helped.low if line.helped.n else 1.0)
     if view == "unused":
         lines = [line for line in lines if not line.used]
     elif view == "rated":
         lines = [line for line in lines if line.helped.n]
     else:
         lines = [line for line in lines if line.verdict == view]
+    never_shown = total - len(evidence.resources)
     silent = h.p(".none")[
-        f"Of {total:,} resources, {total - len(found.resources):,} were never shown and "
-        "never opened."
+        f"Of {total:,} resources, {never_shown:,} were never shown and never opened."
     ]
-    base = (
-        h.p[f"Compared with {found.base.of}: ", share_bar(found.base.share)] if found.base else None
-    )
+    base: Node = None
+    if evidence.base:
+        base = h.p[f"Compared with {evidence.base.of}: ", share_bar(evidence.base.share)]
     if not lines:
         return h.div(id="evidence", data_live=True)[h.p["None."], silent, base]
     heads = ("resource", "verdict", "helped", "shown", "opened", "used", "why")
-    rows = [_evidence_row(line) for line in lines[:PAGE]]
+    rows = [_draw_evidence_row(line) for line in lines[:PAGE]]
     more = h.p(".none")[f"{len(lines) - PAGE:,} more."] if len(lines) > PAGE else None
     return h.div(id="evidence", data_live=True)[
         table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base
@@ -358,13 +328,12 @@ def _by_evidence(site: Site, view: str) -> Node:
 
 def read_evidence(site: Site) -> tuple[Stats, int]:
     """Return the evidence of all resources, and how many resources there are."""
-    caller = site.caller
-    return stats(site.library, caller), sum(
-        len(site.library.store.heads(scope=scope)) for scope in caller.scopes
-    )
+    caller, store = site.caller, site.library.store
+    evidence = stats(site.library, caller)
+    return evidence, sum(len(store.heads(scope=scope)) for scope in caller.scopes)
 
 
-def _evidence_row(line: ResourceStats) -> list[Node]:
+def _draw_evidence_row(line: ResourceStats) -> list[Node]:
     kinds = {"helps": "good", "harms": "bad", "dead": "doubtful"}
     return [
         resource_link(line.ref),
@@ -377,6 +346,6 @@ def _evidence_row(line: ResourceStats) -> list[Node]:
     ]
 
 
-VIEWS = (PageView(ADDRESS, _library),)
+VIEWS = (PageView(ADDRESS, _show_library),)
 
 ACTIONS: tuple[PageAction, ...] = listing_budget.ACTIONS

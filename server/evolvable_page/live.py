@@ -1,5 +1,5 @@
-"""Tell open pages that the library changed: one thread looks, and every page hears of it by
-server-sent events.
+"""Tell open pages that the library changed: one thread looks, and server-sent events tell every
+page.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ RUN_SECONDS = 0.5
 """How often the ledgers of runs are looked at."""
 
 IDLE_SECONDS = 15.0
-"""How often a stream without a change says that it lives, so that a closed browser is noticed."""
+"""How often a stream without a change sends a comment, so that a closed browser is noticed."""
 
 # Each holds a connection of the server's hundred; a tab beyond that asks again after ten seconds.
 MAX_STREAMS = 32
@@ -114,17 +114,14 @@ class ChangeFeed:
 
     def _follow(self) -> None:
         with self._backend.watching() as data_version:
-            seen, ledgers, next_look = data_version(), self._ledgers(), 0.0
+            seen, ledgers, next_look = data_version(), self._read_ledgers(), 0.0
             while not self._stop.is_set():
                 # Without an open page nothing polls, and the thread sleeps.
                 self._listening.wait()
                 now = data_version()
                 if time.monotonic() >= next_look:
-                    next_look, before, ledgers = (
-                        time.monotonic() + RUN_SECONDS,
-                        ledgers,
-                        self._ledgers(),
-                    )
+                    next_look = time.monotonic() + RUN_SECONDS
+                    before, ledgers = ledgers, self._read_ledgers()
                     # A ledger is no part of the library: a negative number differs from every
                     # counter, and `seen` keeps its value.
                     now = -now if ledgers != before else now
@@ -133,13 +130,14 @@ class ChangeFeed:
                     self.notify()
                 self._stop.wait(POLL_SECONDS)
 
-    def _ledgers(self) -> frozenset[tuple[str, int, int]]:
-        found = set()
+    def _read_ledgers(self) -> frozenset[tuple[str, int, int]]:
+        """Return the run, size and time of each ledger, which differ once a run writes."""
+        ledgers = set()
         with contextlib.suppress(OSError):
             for path in self._runs.glob(LEDGERS):
                 status = path.stat()
-                found.add((path.parent.name, status.st_size, status.st_mtime_ns))
-        return frozenset(found)
+                ledgers.add((path.parent.name, status.st_size, status.st_mtime_ns))
+        return frozenset(ledgers)
 
 
 def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request], object]:

@@ -1,4 +1,4 @@
-"""What the annex of the local page adds to the core: its command."""
+"""The hooks by which the annex of the local page adds its command to the core."""
 
 from collections.abc import Mapping
 from pathlib import Path

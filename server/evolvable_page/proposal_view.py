@@ -1,5 +1,5 @@
-"""One proposal as the inbox shows it: the difference, what the scan found, the decision, and what
-helps to decide.
+"""One proposal in the inbox: its difference, the findings of the scan, the forms that decide, and
+its evidence.
 """
 
 from collections.abc import Sequence
@@ -54,123 +54,111 @@ def shown_hash(proposal: WaitingProposal) -> str:
     # others.
     if diff.endswith(CUT):
         return ""
-    return sha256(
-        repr((proposal.head, proposal.base, proposal.removes, diff)).encode("utf-8", "replace")
-    ).hexdigest()
+    content = repr((proposal.head, proposal.base, proposal.removes, diff))
+    return sha256(content.encode("utf-8", "replace")).hexdigest()
 
 
 def look_at(request: PageRequest, proposal: WaitingProposal) -> None:
-    """Note that the person of a request is shown all of a proposal about which nothing is asked."""
+    """Note that the person of a request is shown all of a proposal, unless it needs a look of its
+    own.
+    """
     # A tab in the background reads its live parts by itself, and nobody looks at it.
-    if (
-        not request.by_itself
-        and proposal.state == OPEN
-        and not needs_own_look(proposal)
-        and (found := shown_hash(proposal))
-    ):
-        request.session.look_at(proposal.proposal_id, found)
+    if request.by_itself or proposal.state != OPEN or needs_own_look(proposal):
+        return
+    if content_hash := shown_hash(proposal):
+        request.session.look_at(proposal.proposal_id, content_hash)
 
 
 def draw_proposal(
     site: Site, request: PageRequest, proposal: WaitingProposal, waiting: Sequence[WaitingProposal]
 ) -> Node:
-    """Return one proposal: difference, findings, decision, then what helps to decide."""
-    return h.article(
+    """Return one proposal: difference, findings, decision, then its evidence and its use."""
+    article = h.article(
         ".proposal", id="proposal", tabindex="-1", data_live=True, aria_label="Proposal"
-    )[
-        _steps(proposal, waiting),
+    )
+    return article[
+        _draw_steps(proposal, waiting),
         draw_change(site, proposal),
         draw_findings(proposal),
-        _decision(site, request, proposal),
+        _draw_decision(site, request, proposal),
         own_reason() if proposal.state == OPEN else None,
         h.div(".why")[
-            _reason(proposal),
-            _evidence(proposal.grounds, proposal.session),
-            _capabilities("It can now also", proposal.gains),
-            _capabilities("It can no longer", proposal.loses),
-            _use(site, proposal),
+            _draw_reason(proposal),
+            _draw_evidence(proposal.grounds, proposal.session),
+            _draw_capabilities("It can now also", proposal.gains),
+            _draw_capabilities("It can no longer", proposal.loses),
+            _draw_use(site, proposal),
         ],
-        _same_session(proposal, waiting),
+        _link_same_session(proposal, waiting),
     ]
 
 
-def _steps(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
+def _draw_steps(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
     """Return where the proposal stands in the list, and the links to its neighbours."""
     ids = [other.proposal_id for other in waiting]
-    before, after = (
-        [proposal_id for proposal_id in ids if proposal_id < proposal.proposal_id],
-        [proposal_id for proposal_id in ids if proposal_id > proposal.proposal_id],
-    )
+    before = [proposal_id for proposal_id in ids if proposal_id < proposal.proposal_id]
+    after = [proposal_id for proposal_id in ids if proposal_id > proposal.proposal_id]
     place = f"{len(before) + 1} of {len(ids)}" if proposal.proposal_id in ids else "decided"
     return h.p(".steps")[
         h.span(".none")[place],
-        _step("previous", "k", before[-1]) if before else None,
-        _step("next", "j", after[0]) if after else None,
+        _draw_step("previous", "k", before[-1]) if before else None,
+        _draw_step("next", "j", after[0]) if after else None,
     ]
 
 
-def _step(name: str, key: str, number: int) -> Node:
+def _draw_step(name: str, key: str, number: int) -> Node:
     attributes = {"id": name, "rel": name[:4], "aria_keyshortcuts": key}
-    return [
-        " ",
-        h.a(href=f"/inbox/{number}", **attributes)[name.capitalize()],
-    ]
+    return [" ", h.a(href=f"/inbox/{number}", **attributes)[name.capitalize()]]
 
 
 def draw_change(site: Site, proposal: WaitingProposal) -> Node:
-    """Return the subject and the difference of a proposal; of a conflict both sides first."""
+    """Return the subject and the difference of a proposal, after both sides of each conflict."""
     if proposal.removes:
         what = f"Proposes to remove version {proposal.base}"
     elif proposal.base:
         what = f"Made from version {proposal.base}"
     else:
         what = "A new resource"
+    files = ", ".join(map(make_visible, proposal.files))
+    removes = h.p(".warning")[f"It removes {make_visible(proposal.ref)}; the versions stay."]
+    sides: Node = None
+    if proposal.sides:
+        title = h.h2["Both sides of each conflict"]
+        sides = [title, draw_diff(proposal.sides), h.h2["The difference"]]
     return [
         h.h1[f"Proposal {proposal.proposal_id}: ", link_or_name(site.library, proposal.ref)],
         h.p(".lead")[one_line(proposal.reason, MAX_REASON)] if proposal.reason else None,
         h.p(".none")[
             f"{what} by {proposal.actor}, ",
             when(proposal.at),
-            _session(proposal.session),
+            _link_session(proposal.session),
             f", proposed {proposal.times} times" if proposal.times > 1 else None,
-            f". It changes {', '.join(map(make_visible, proposal.files))}."
-            if proposal.files
-            else ".",
+            f". It changes {files}." if proposal.files else ".",
         ],
-        h.p(".warning")[f"It removes {make_visible(proposal.ref)}; the versions stay."]
-        if proposal.removes
-        else None,
+        removes if proposal.removes else None,
         _draw_stale(proposal),
-        [h.h2["Both sides of each conflict"], draw_diff(proposal.sides), h.h2["The difference"]]
-        if proposal.sides
-        else None,
+        sides,
         draw_diff(proposal.diff or "") if not proposal.removes else None,
     ]
 
 
 def _draw_stale(proposal: WaitingProposal) -> Node:
     """Return the note on a proposal whose resource changed since, and the time when it expires."""
-    found: list[Node] = []
+    notes: list[Node] = []
+    is_behind = proposal.head not in (proposal.base, None)
     if proposal.blocked:
-        found.append(h.p(".warning")[with_code(make_visible(proposal.blocked))])
-    elif (
-        proposal.head not in (proposal.base, None)
-        and not proposal.removes
-        and proposal.state == OPEN
-    ):
+        notes.append(h.p(".warning")[with_code(make_visible(proposal.blocked))])
+    elif is_behind and not proposal.removes and proposal.state == OPEN:
         merged = (
             f"{proposal.ref} is at version {proposal.head} now; the difference shows the "
             "two merged."
         )
         since = resource_address(proposal.ref, **{"from": proposal.base, "to": proposal.head})
-        found.append(
-            h.p(".warning")[
-                merged, " ", h.a(href=since)["What changed since"] if proposal.base else None
-            ]
-        )
+        link = h.a(href=since)["What changed since"] if proposal.base else None
+        notes.append(h.p(".warning")[merged, " ", link])
     if proposal.expires:
-        found.append(h.p(".none")["It expires ", when(proposal.expires), "."])
-    return found
+        notes.append(h.p(".none")["It expires ", when(proposal.expires), "."])
+    return notes
 
 
 def draw_findings(proposal: WaitingProposal) -> Node:
@@ -184,67 +172,55 @@ def draw_findings(proposal: WaitingProposal) -> Node:
         ]
         for finding in proposal.findings
     ]
-    return h.section(id=f"findings-{proposal.proposal_id}")[
-        h.h2["The scan found"], h.ul(".rows")[rows]
-    ]
+    section = h.section(id=f"findings-{proposal.proposal_id}")
+    return section[h.h2["The scan found"], h.ul(".rows")[rows]]
 
 
-def _session(session: str | None) -> Node:
+def _link_session(session: str | None) -> Node:
     if not session:
         return None
-    return [
-        ", session ",
-        h.a(href=f"/sessions/{quote_part(session)}")[one_line(session, 24)],
-    ]
+    return [", session ", h.a(href=f"/sessions/{quote_part(session)}")[one_line(session, 24)]]
 
 
-def _reason(proposal: WaitingProposal) -> Node:
+def _draw_reason(proposal: WaitingProposal) -> Node:
     if len(proposal.reason) <= MAX_REASON and "\n" not in proposal.reason:
         return None
     return h.section[h.h2["Why"], h.blockquote[make_visible(proposal.reason)]]
 
 
-def _decision(site: Site, request: PageRequest, waiting_proposal: WaitingProposal) -> Node:
-    """Return the forms that decide; what became of a proposal that is decided already."""
+def _draw_decision(site: Site, request: PageRequest, waiting_proposal: WaitingProposal) -> Node:
+    """Return the forms that decide, or the result for a proposal that is decided already."""
+    section = h.section(id="decide", aria_label="Decision")
     if waiting_proposal.state != OPEN:
         proposal = site.library.store.backend.proposals.get(waiting_proposal.proposal_id)
         note = h.div(".warning", role="status")[
             h.p[f"Proposal {waiting_proposal.proposal_id} is {waiting_proposal.state} already."],
             h.p[proposal_line(site.library, proposal)],
         ]
-        return h.section(id="decide", aria_label="Decision")[
-            note, take_back_forms(site, request, [proposal])
-        ]
+        return section[note, take_back_forms(site, request, [proposal])]
     address, further = f"/inbox/{waiting_proposal.proposal_id}", list[Node]()
     if waiting_proposal.sides:
-        further.append(
-            h.a(".button", href=f"{address}/merge", id="merge", aria_keyshortcuts="m")[
-                "Merge by hand"
-            ]
-        )
+        merge = h.a(".button", href=f"{address}/merge", id="merge", aria_keyshortcuts="m")
+        further.append(merge["Merge by hand"])
     if verbs.changes_text(site.library, waiting_proposal.proposal_id):
         edit = h.a(".button", href=f"{address}/edit", id="edit", aria_keyshortcuts="e")
         further.append(edit["Edit, then approve"])
-    return h.section(id="decide", aria_label="Decision")[
-        _summary(waiting_proposal.findings, waiting_proposal.proposal_id),
+    return section[
+        _summarize_findings(waiting_proposal.findings, waiting_proposal.proposal_id),
         decision_forms(site, request, [waiting_proposal], [waiting_proposal], further),
     ]
 
 
-def _summary(findings: Sequence[Finding], number: int) -> Node:
-    """Return in a line how many findings ask a question, as the bar with the buttons hides what is
-    above it.
+def _summarize_findings(findings: Sequence[Finding], number: int) -> Node:
+    """Return how many findings ask a question, in a line.
+
+    The line stands in the bar with the buttons, which hides the findings above it.
     """
     counts = {
         level: sum(str(finding.severity) == level for finding in findings) for level in _SEVERITIES
     }
     words = [
-        tag(
-            f"{count} {level}",
-            _SEVERITIES[level],
-        )
-        for level, count in counts.items()
-        if count
+        tag(f"{count} {level}", _SEVERITIES[level]) for level, count in counts.items() if count
     ]
     if not words:
         return None
@@ -259,9 +235,9 @@ def decision_forms(
     approvable: Sequence[WaitingProposal],
     further: Sequence[Node] = (),
 ) -> Node:
-    """Return one form that approves and another that rejects; those of a single proposal have keys.
+    """Return one form that approves and another that rejects, with keys for a single proposal.
 
-    approvable: those that may be approved together. further: stands beside the first form.
+    approvable: those that may be approved together. further: nodes beside the first form.
     """
     single, csrf = len(proposals) == 1, request.session.csrf
     keys = {
@@ -269,11 +245,7 @@ def decision_forms(
         for name in ("approve", "reject")
     }
     these = "" if single else f" these {len(proposals)}"
-    reject = h.button(
-        ".bad",
-        type="submit",
-        **keys["reject"],
-    )[f"Reject{these}"]
+    reject = h.button(".bad", type="submit", **keys["reject"])[f"Reject{these}"]
     why = reason_field("Reason to reject", **({"id": "reason"} if single else {}))
     numbers = [
         h.input(type="hidden", name="number", value=str(proposal.proposal_id))
@@ -284,18 +256,18 @@ def decision_forms(
     )
     if not approvable:
         return h.div(".decide")[further, against]
-    approve: Node = h.button(".good", type="submit", **keys["approve"])[
-        "Approve" if single else f"Approve these {len(approvable)}"
-    ]
+    words = "Approve" if single else f"Approve these {len(approvable)}"
+    approve: Node = h.button(".good", type="submit", **keys["approve"])[words]
     if single and proposals[0].sides:
-        approve = h.button(".good", type="submit", name="take", value="1")[
-            "Approve with the lines of the proposal"
-        ]
+        take = h.button(".good", type="submit", name="take", value="1")
+        approve = take["Approve with the lines of the proposal"]
     return h.div(".decide")[
         form(
             csrf,
             action_path("inbox approve"),
-            *(seen_fields(approvable), passphrase_field(site.passphrase_label), approve),
+            seen_fields(approvable),
+            passphrase_field(site.passphrase_label),
+            approve,
             id="approve-form",
             **swapping(),
         ),
@@ -305,14 +277,16 @@ def decision_forms(
 
 
 def own_reason() -> Node:
-    """Return the folded field for a reason to approve; it stands below the bar with the buttons."""
+    """Return the folded field for a reason to approve, for the place below the bar with the
+    buttons.
+    """
     own = reason_field("Reason to approve", form="approve-form")
     return h.details[h.summary["Approve with a reason of your own"], own]
 
 
 def seen_fields(proposals: Sequence[WaitingProposal]) -> Node:
-    """Return the hidden fields that name proposals, with the version of its resource that each was
-    shown with.
+    """Return the hidden fields that name proposals, each with the version of its resource that was
+    shown.
     """
     return [
         [
@@ -332,24 +306,16 @@ def reason_field(label: str, **attributes: str) -> Node:
     ]
 
 
-def _evidence(grounds: Grounds | None, session: str | None) -> Node:
+def _draw_evidence(grounds: Grounds | None, session: str | None) -> Node:
     if grounds is None:
         return None
-    quotes = [
-        h.li[
-            h.q[make_visible(evidence.quote)],
-            h.span(".none")[
-                f" {evidence.origin}, ",
-                h.a(href=f"/sessions/{quote_part(evidence.session)}#turn-{evidence.turn}")[
-                    f"turn {evidence.turn}"
-                ],
-                f" of session {one_line(evidence.session, 24)}"
-                if evidence.session != session
-                else None,
-            ],
-        ]
-        for evidence in grounds.evidence
-    ]
+    quotes: list[Node] = []
+    for evidence in grounds.evidence:
+        address = f"/sessions/{quote_part(evidence.session)}#turn-{evidence.turn}"
+        turn = h.a(href=address)[f"turn {evidence.turn}"]
+        other = f" of session {one_line(evidence.session, 24)}"
+        where = [f" {evidence.origin}, ", turn, other if evidence.session != session else None]
+        quotes.append(h.li[h.q[make_visible(evidence.quote)], h.span(".none")[where]])
     statements = {
         "Against it": grounds.counter_evidence,
         "Shows itself by": grounds.expected_signal,
@@ -366,13 +332,13 @@ def _evidence(grounds: Grounds | None, session: str | None) -> Node:
     ]
 
 
-def _capabilities(what: str, names: Sequence[str]) -> Node:
-    return (
-        h.section[h.h2[what], h.ul[[h.li[make_visible(name)] for name in names]]] if names else None
-    )
+def _draw_capabilities(what: str, names: Sequence[str]) -> Node:
+    if not names:
+        return None
+    return h.section[h.h2[what], h.ul[[h.li[make_visible(name)] for name in names]]]
 
 
-def _use(site: Site, proposal: WaitingProposal) -> Node:
+def _draw_use(site: Site, proposal: WaitingProposal) -> Node:
     """Return the uses of the version that the proposal changes, with their outcomes."""
     head = site.library.store.head_or_none(Ref.parse(proposal.ref))
     if head is None or head.version is None:
@@ -391,7 +357,7 @@ def _use(site: Site, proposal: WaitingProposal) -> Node:
     ]
 
 
-def _same_session(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
+def _link_same_session(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
     same = [other for other in waiting if other.session and other.session == proposal.session]
     if len(same) < 2 or not proposal.session:
         return None

@@ -1,5 +1,6 @@
-"""Edit a file of a resource in place, with the rules of the terminal: what the library does not
-take is shown again.
+"""Edit a file of a resource in place, by the rules of the terminal.
+
+A text that the library refuses is shown again in the form.
 """
 
 from evolvable_page import elements as h
@@ -29,11 +30,13 @@ REASON = "edited in the local page"
 def edit_form(site: Site, request: PageRequest, head: Head, loaded: Loaded) -> Node:
     """Return the form that edits a file of the newest version."""
     return h.section(aria_label="Edit")[
-        _form(site, request, head.ref, loaded.path, loaded.text or "", loaded.version)
+        _draw_form(site, request, head.ref, loaded.path, loaded.text or "", loaded.version)
     ]
 
 
-def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, version: int) -> Node:
+def _draw_form(
+    site: Site, request: PageRequest, ref: Ref, path: str, text: str, version: int
+) -> Node:
     button = h.button(".good", type="submit")["Save"]
     address = resource_address(ref)
     return form(
@@ -53,21 +56,17 @@ def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, vers
 
 
 def save_edit(site: Site, request: PageRequest) -> str:
-    """Make a version of what the person saved; return the address that says so.
+    """Make a version with the text that the person saved, and return the address of the result.
 
-    Raise FormAgain for what is refused.
+    Raise FormAgain where the library refuses it.
     """
-    ref, path, expected = (
-        Ref.parse(request.get("ref")),
-        request.get("file"),
-        request.require_number("expected"),
-    )
-    text = request.get("text")
+    ref, path = Ref.parse(request.get("ref")), request.get("file")
+    expected, text = request.require_number("expected"), request.get("text")
+    old_text: str | None = None
     try:
         head = site.library.store.head(ref, site.caller.scopes)
-        old_text = (
-            decode_text(site.library.store.files(head, expected)[path].data) if path else None
-        )
+        if path:
+            old_text = decode_text(site.library.store.files(head, expected)[path].data)
         if old_text is None:
             raise InvalidArgument(
                 "The form names no text of this resource.", "Open the resource again."
@@ -81,22 +80,22 @@ def save_edit(site: Site, request: PageRequest) -> str:
             expected_version=expected,
         )
     except EvolvableError as error:
-        raise FormAgain(_form_again(site, request, ref, error)) from error
+        raise FormAgain(_draw_form_again(site, request, ref, error)) from error
     if updated.proposal_id is not None:
         return f"/inbox/{updated.proposal_id}"
-    request.session.remark(updated.operation, _remarks(site, updated))
+    request.session.remark(updated.operation, _list_remarks(site, updated))
     nothing = 1 if updated.operation is None else None
     return resource_address(ref, operation=updated.operation, nothing=nothing)
 
 
-def _remarks(site: Site, updated: Updated) -> list[str]:
+def _list_remarks(site: Site, updated: Updated) -> list[str]:
     """Return the remarks on a change, as at the terminal."""
     secrets = secret_lines(site.library, silent_step) if updated.changed else []
     return [*updated.warnings, *secrets, *[NEXT] * bool(secrets)]
 
 
-def _form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableError) -> PageBody:
-    """Return the form with the text that the person wrote, and why it was not taken."""
+def _draw_form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableError) -> PageBody:
+    """Return the form with the text that the person wrote, and the reason of the refusal."""
     path, expected = request.get("file"), request.require_number("expected")
     problems = error.problems if isinstance(error, InvalidResource) else ()
     since: Node = None
@@ -106,10 +105,7 @@ def _form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableErro
         past = resource_history(
             site.library, site.caller, ref, from_version=expected, to_version=now
         )
-        since = [
-            h.h2[f"What changed from version {expected} to {now}"],
-            draw_diff(past.diff or ""),
-        ]
+        since = [h.h2[f"What changed from version {expected} to {now}"], draw_diff(past.diff or "")]
         expected = now
     return PageBody(
         f"Edit {ref}",
@@ -122,7 +118,9 @@ def _form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableErro
                 h.p["Nothing was saved. Your text stands below."],
             ],
             since,
-            _form(site, request, ref, path, request.get("text").replace("\r\n", "\n"), expected),
+            _draw_form(
+                site, request, ref, path, request.get("text").replace("\r\n", "\n"), expected
+            ),
         ],
         "library",
         status=409 if isinstance(error, VersionConflict) else 400,

@@ -39,59 +39,53 @@ from evolvable_tools.verbs import (
 )
 
 
-def _resource(site: Site, request: PageRequest) -> PageBody:
+def _show_resource(site: Site, request: PageRequest) -> PageBody:
     """Show the newest version of a resource, or the one that is asked for."""
     ref = Ref.parse(str(request.path["ref"]))
+    store, scopes = site.library.store, site.caller.scopes
     # The second call raises the error, which names similar resources.
-    head = site.library.store.head_or_none(
-        ref,
-        site.caller.scopes,
-    ) or site.library.store.head(ref, site.caller.scopes)
+    head = store.head_or_none(ref, scopes) or store.head(ref, scopes)
     version = request.number("version") or head.latest
-    between = (request.number("from"), request.number("to"))
+    first, second = request.number("from"), request.number("to")
+    between = (first, second)
     past = resource_history(
         site.library,
         site.caller,
         head.ref,
-        from_version=between[0],
-        to_version=between[1],
+        from_version=first,
+        to_version=second,
         limit=VERSIONS,
     )
     loaded = get_resource(
         site.library, site.caller, head.ref, version=version, path=request.get("path") or None
     )
     is_edited = bool(request.get("edit")) and head.version == version and loaded.text is not None
+    history = draw_history(site, request, head, past, second)
     main = [
         operation_note(site, request),
-        _title(site, head, loaded, is_edited=is_edited),
+        _draw_title(site, head, loaded, is_edited=is_edited),
         _draw_removed(head),
-        _strip(site, head),
+        _draw_strip(site, head),
         draw_difference(past, between),
         h.div(".columns")[
-            edit_form(site, request, head, loaded) if is_edited else _document(head, loaded),
+            edit_form(site, request, head, loaded) if is_edited else _draw_document(head, loaded),
             h.div[
-                _files(head, loaded),
-                h.section(id="history", data_live=True)[
-                    draw_history(site, request, head, past, between[1])
-                ],
+                _draw_files(head, loaded),
+                h.section(id="history", data_live=True)[history],
             ],
         ],
-        _removal(site, request, head),
+        _draw_removal(site, request, head),
     ]
-    return PageBody(
-        f"{head.ref}", main, "library", of=f"{head.ref} {version} {between} {is_edited}"
-    )
+    subject = f"{head.ref} {version} {between} {is_edited}"
+    return PageBody(f"{head.ref}", main, "library", of=subject)
 
 
-def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
+def _draw_title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
     authorship = authorships(site.library, [head.id], site.caller).get(head.id, NOBODYS)
-    editable = (
-        head.version == loaded.version
-        and loaded.text is not None
-        and not head.frozen
-        and not is_edited
-    )
+    is_newest_text = head.version == loaded.version and loaded.text is not None
+    editable = is_newest_text and not head.frozen and not is_edited
     address = resource_address(head.ref, edit=1, path=loaded.path)
+    edit = h.a(".button", href=address, id="edit", aria_keyshortcuts="e")["Edit"]
     return h.div(".head")[
         h.h1[
             str(head.ref),
@@ -101,9 +95,7 @@ def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
             tag("frozen") if head.frozen else None,
             h.span(".none")[f" version {head.latest}"],
         ],
-        h.a(".button", href=address, id="edit", aria_keyshortcuts="e")["Edit"]
-        if editable
-        else None,
+        edit if editable else None,
     ]
 
 
@@ -113,12 +105,14 @@ def _draw_removed(head: Head) -> Node:
     return h.p(".warning")["It was removed. Its versions are kept; restoring one brings it back."]
 
 
-def _strip(site: Site, head: Head) -> Node:
-    """Return how the resource fares: shown, opened, used, helped; by version and model below."""
+def _draw_strip(site: Site, head: Head) -> Node:
+    """Return how often the resource was shown, opened and used, and how often it helped; tables
+    below.
+    """
     if head.version is None:
         return None
-    found = stats(site.library, site.caller, head.ref)
-    (line,) = found.resources
+    evidence = stats(site.library, site.caller, head.ref)
+    (line,) = evidence.resources
     verdicts = {"helps": "good", "harms": "bad", "dead": "doubtful"}
     steps = [("shown", line.shown), ("opened", line.loaded), ("used", line.used)]
     return h.section(aria_label="Health")[
@@ -128,13 +122,13 @@ def _strip(site: Site, head: Head) -> Node:
             tag(verdict_words(line.verdict), verdicts.get(line.verdict, "")),
             h.span(".none")[line.why],
         ],
-        _by_version(line),
-        _by_type(line),
-        _by_agent(found.agents),
+        _draw_by_version(line),
+        _draw_by_type(line),
+        _draw_by_agent(evidence.agents),
     ]
 
 
-def _by_version(line: ResourceStats) -> Node:
+def _draw_by_version(line: ResourceStats) -> Node:
     if not line.versions:
         return None
     rows = [
@@ -142,51 +136,43 @@ def _by_version(line: ResourceStats) -> Node:
         for part in line.versions
     ]
     heads = ("version", "model", "helped")
-    return h.details[
-        h.summary["By version and model"], table(heads, rows, "Helped by version and model")
-    ]
+    rates = table(heads, rows, "Helped by version and model")
+    return h.details[h.summary["By version and model"], rates]
 
 
-def _by_type(line: ResourceStats) -> Node:
+def _draw_by_type(line: ResourceStats) -> Node:
     if not any(task_type.task_type for task_type in line.task_types):
         return None
     rows = [
-        [
-            _type_words(task_type.task_type),
-            share_bar(task_type.share),
-            share_bar(task_type.verified),
-        ]
-        for task_type in line.task_types
+        [_name_type(part.task_type), share_bar(part.share), share_bar(part.verified)]
+        for part in line.task_types
     ]
     heads = ("task type", "helped", "verified")
     return h.details[h.summary["By task type"], table(heads, rows, "Helped by task type")]
 
 
-def _by_agent(agents: Sequence[AgentUtility]) -> Node:
+def _draw_by_agent(agents: Sequence[AgentUtility]) -> Node:
     if not agents:
         return None
-    rows = [[agent.agent, _type_words(agent.task_type), share_bar(agent.share)] for agent in agents]
+    rows = [[agent.agent, _name_type(agent.task_type), share_bar(agent.share)] for agent in agents]
     heads = ("agent", "task type", "verified")
-    return h.details[
-        h.summary["By agent and task type"],
-        table(heads, rows, "Verified work by agent and task type"),
-    ]
+    rates = table(heads, rows, "Verified work by agent and task type")
+    return h.details[h.summary["By agent and task type"], rates]
 
 
-def _type_words(task_type: str) -> str:
+def _name_type(task_type: str) -> str:
     return make_visible(task_type) if task_type else "not told"
 
 
-def _document(head: Head, loaded: Loaded) -> Node:
-    old = (
-        h.span(".none")[f" of version {loaded.version}"] if loaded.version != head.version else None
-    )
-    return h.section(aria_label="Document")[
-        h.h2[make_visible(loaded.path), old], _text(head, loaded)
-    ]
+def _draw_document(head: Head, loaded: Loaded) -> Node:
+    old: Node = None
+    if loaded.version != head.version:
+        old = h.span(".none")[f" of version {loaded.version}"]
+    title = h.h2[make_visible(loaded.path), old]
+    return h.section(aria_label="Document")[title, _draw_text(head, loaded)]
 
 
-def _files(head: Head, loaded: Loaded) -> Node:
+def _draw_files(head: Head, loaded: Loaded) -> Node:
     if len(loaded.files) < 2:
         return None
     files = [
@@ -199,20 +185,18 @@ def _files(head: Head, loaded: Loaded) -> Node:
     return h.section[h.h2[f"{len(files)} files"], h.ul(".plain")[files]]
 
 
-def _text(head: Head, loaded: Loaded) -> Node:
+def _draw_text(head: Head, loaded: Loaded) -> Node:
     if loaded.text is None:
         return h.p(".none")[f"It is not text ({loaded.size:,} bytes)."]
     if not loaded.path.lower().endswith(".md"):
         return h.pre[make_visible(loaded.text)]
-    front, body = _split(loaded.text)
+    front, body = _split_frontmatter(loaded.text)
 
     def place(path: str) -> str | None:
         path = unquote(path).removeprefix("./")
-        return (
-            resource_address(head.ref, version=loaded.version, path=path)
-            if path in loaded.files
-            else None
-        )
+        if path not in loaded.files:
+            return None
+        return resource_address(head.ref, version=loaded.version, path=path)
 
     rendered, rest = render_markdown(body, place)
     return [
@@ -223,19 +207,16 @@ def _text(head: Head, loaded: Loaded) -> Node:
     ]
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_frontmatter(text: str) -> tuple[str, str]:
     """Return the frontmatter and the body of a document."""
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].strip() != "---":
         return "", text
-    end = next(
-        (at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"),
-        None,
-    )
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
 
 
-def _removal(site: Site, request: PageRequest, head: Head) -> Node:
+def _draw_removal(site: Site, request: PageRequest, head: Head) -> Node:
     if head.version is None:
         return None
     fields = {"ref": str(head.ref), "expected": head.version}
@@ -261,11 +242,11 @@ def _restore(site: Site, request: PageRequest) -> str:
         f"version {version} restored",
         expected_version=request.number("expected"),
     )
-    return _after(ref, restored)
+    return _make_address_after(ref, restored)
 
 
 def _remove(site: Site, request: PageRequest) -> str:
-    """Remove a resource, or by one operation those that a form of the library chose."""
+    """Remove a resource, or those that a form of the library chose, by one operation."""
     if "pick" in request.fields or request.get("back"):
         chosen = dict(read_picked(request))
         operation = remove_together(
@@ -280,16 +261,16 @@ def _remove(site: Site, request: PageRequest) -> str:
         "removed in the local page",
         expected_version=request.number("expected"),
     )
-    return _after(ref, removed)
+    return _make_address_after(ref, removed)
 
 
-def _after(ref: Ref, done: Updated) -> str:
-    """Return the address of the resource, with what was done."""
+def _make_address_after(ref: Ref, done: Updated) -> str:
+    """Return the address of the resource, with the operation that was done."""
     nothing = 1 if done.operation is None else None
     return resource_address(ref, operation=done.operation, nothing=nothing)
 
 
-VIEWS = (PageView("/resource/{ref:path}", _resource),)
+VIEWS = (PageView("/resource/{ref:path}", _show_resource),)
 
 ACTIONS = (
     PageAction("edit", save_edit),

@@ -29,6 +29,9 @@ VERSIONS = 30
 REFUSED = 3
 """Proposals against one version that were refused and are named."""
 
+MAX_FILES = 6
+"""Changed files of a version that are named."""
+
 LETTERS = {
     "you": "Y",
     "agent": "A",
@@ -44,9 +47,9 @@ LETTERS = {
 def draw_history(
     site: Site, request: PageRequest, head: Head, past: History, opened: int | None
 ) -> Node:
-    """Return the versions, newest first, with what was proposed and refused.
+    """Return the versions, newest first, with the refused proposals.
 
-    opened: whose difference is drawn.
+    opened: the version whose difference is drawn.
     """
     proposals = [
         proposal
@@ -56,27 +59,20 @@ def draw_history(
     before = request.number("from")
     diff = past.diff if before is None else None
     count = f"{head.latest} version{'' if head.latest == 1 else 's'}"
-    refused = (
-        f", {len(proposals)} refused proposal{'' if len(proposals) == 1 else 's'}"
-        if proposals
-        else ""
-    )
-    older = (
-        h.p(".none")[f"The newest {VERSIONS} of {head.latest} are listed."]
-        if head.latest > VERSIONS
-        else None
-    )
+    refused = ""
+    if proposals:
+        refused = f", {len(proposals)} refused proposal{'' if len(proposals) == 1 else 's'}"
+    entries = list(_draw_entries(site, request, head, past, proposals, opened, diff))
+    bound = h.p(".none")[f"The newest {VERSIONS} of {head.latest} are listed."]
     return [
         h.h2["History", h.span(".none")[f" {count}{refused}"]],
-        h.ol(".history", reversed=True)[
-            list(_entries(site, request, head, past, proposals, opened, diff))
-        ],
-        older,
-        _compare(head, past),
+        h.ol(".history", reversed=True)[entries],
+        bound if head.latest > VERSIONS else None,
+        _draw_compare_form(head, past),
     ]
 
 
-def _entries(
+def _draw_entries(
     site: Site,
     request: PageRequest,
     head: Head,
@@ -85,48 +81,50 @@ def _entries(
     opened: int | None,
     diff: str | None,
 ) -> Iterator[Node]:
-    numbers = {version.version for version in past.versions}
+    oldest = min((version.version for version in past.versions), default=0)
     for version in past.versions:
-        # What was proposed against a version came after it.
-        mine = [
-            each
-            for each in proposals
-            if each.base == version.version or not each.base and version.version == min(numbers)
+        # Proposals against a version stand above it, since they came after it. Those without a base
+        # stand above the oldest.
+        against = [
+            proposal
+            for proposal in proposals
+            if proposal.base == version.version or (not proposal.base and version.version == oldest)
         ]
-        for each in list(reversed(mine))[:REFUSED]:
+        for proposal in list(reversed(against))[:REFUSED]:
             yield h.li(".refused")[
-                h.a(href=f"/inbox/{each.id}")[f"Proposal {each.id}"],
-                h.span(".none")[f" {each.state}: {one_line(each.reason, 160)}"],
+                h.a(href=f"/inbox/{proposal.id}")[f"Proposal {proposal.id}"],
+                h.span(".none")[f" {proposal.state}: {one_line(proposal.reason, 160)}"],
             ]
-        yield _entry(site, request, head, version, diff if version.version == opened else None)
+        yield _draw_entry(site, request, head, version, diff if version.version == opened else None)
 
 
 def author_of(version: PastVersion) -> str:
-    """Return the author of a version, or the program that acted for the reader where that says
-    more.
+    """Return the author of a version; for reviews and evolution the program that acted for the
+    reader.
     """
-    return (
-        str(version.actor) if version.actor in (Actor.REVIEW, Actor.EVOLUTION) else version.author
-    )
+    by_program = version.actor in (Actor.REVIEW, Actor.EVOLUTION)
+    return str(version.actor) if by_program else version.author
 
 
-def _entry(
+def _draw_entry(
     site: Site, request: PageRequest, head: Head, past_version: PastVersion, diff: str | None
 ) -> Node:
-    author = author_of(past_version)
-    files = ", ".join(make_visible(path) for path in past_version.files[:6]) + (
-        " and more" if len(past_version.files) > 6 else ""
-    )
-    changed = (
-        resource_address(head.ref, to=past_version.version) + f"#version-{past_version.version}"
-    )
-    label = f"what it changed: version {past_version.version}"
-    return h.li(id=f"version-{past_version.version}", class_=author)[
+    """Return a version with its difference, or with the buttons that lead to it."""
+    author, number = author_of(past_version), past_version.version
+    files = ", ".join(make_visible(path) for path in past_version.files[:MAX_FILES])
+    files += " and more" if len(past_version.files) > MAX_FILES else ""
+    below: Node = None
+    if diff is not None:
+        below = draw_diff(diff)
+    else:
+        changed = resource_address(head.ref, to=number) + f"#version-{number}"
+        link = h.a(href=changed, aria_label=f"what it changed: version {number}")
+        restore = _draw_restore_form(site, request, head, past_version)
+        below = h.div(".buttons")[link["what it changed"], restore]
+    return h.li(id=f"version-{number}", class_=author)[
         h.span(".letter", aria_hidden="true")[LETTERS.get(author, "?")],
         h.div[
-            resource_link(
-                head.ref, f"Version {past_version.version}", version=past_version.version
-            ),
+            resource_link(head.ref, f"Version {number}", version=number),
             " ",
             author_tag(past_version.author, past_version.by),
             h.span(".none")[" ", when(past_version.at)],
@@ -135,59 +133,44 @@ def _entry(
             make_visible(past_version.reason),
             h.span(".none")[f" ({files})"] if len(past_version.files) > 1 else None,
         ],
-        draw_diff(diff)
-        if diff is not None
-        else h.div(".buttons")[
-            h.a(href=changed, aria_label=label)["what it changed"],
-            _restore_form(site, request, head, past_version),
-        ],
+        below,
     ]
 
 
-def _restore_form(site: Site, request: PageRequest, head: Head, past_version: PastVersion) -> Node:
+def _draw_restore_form(
+    site: Site, request: PageRequest, head: Head, past_version: PastVersion
+) -> Node:
     if past_version.version == head.version:
         return None
     fields = {"ref": str(head.ref), "version": past_version.version, "expected": head.version or 0}
-    button = h.button(type="submit", aria_label=f"Restore version {past_version.version}")[
-        "Restore"
-    ]
+    label = f"Restore version {past_version.version}"
+    button = h.button(type="submit", aria_label=label)["Restore"]
     lock = passphrase_field(site.passphrase_label if head.kind is Kind.MEMORY else "")
     return form(
         request.session.csrf, action_path("restore"), lock, button, fields=fields, **swapping()
     )
 
 
-def _compare(head: Head, past: History) -> Node:
+def _draw_compare_form(head: Head, past: History) -> Node:
     numbers = [version.version for version in past.versions]
     if len(numbers) < 3:
         return None
-    choices = [
-        h.label[
-            title,
-            " ",
-            h.select(name=name)[
-                [
-                    h.option(value=str(number), selected=number == chosen)[str(number)]
-                    for number in numbers
-                ]
-            ],
+    choices: list[Node] = []
+    fields = (("Compare version", "from", numbers[-1]), ("with", "to", numbers[0]))
+    for title, name, chosen in fields:
+        options = [
+            h.option(value=str(number), selected=number == chosen)[str(number)]
+            for number in numbers
         ]
-        for title, name, chosen in (
-            ("Compare version", "from", numbers[-1]),
-            ("with", "to", numbers[0]),
-        )
-    ]
-    return h.form(".line", action=resource_address(head.ref), method="get")[
-        choices, h.button(type="submit")["Show the difference"]
-    ]
+        choices.append(h.label[title, " ", h.select(name=name)[options]])
+    line = h.form(".line", action=resource_address(head.ref), method="get")
+    return line[choices, h.button(type="submit")["Show the difference"]]
 
 
 def draw_difference(past: History, between: tuple[int | None, int | None]) -> Node:
-    """Return the difference of two versions that a person chose, nothing where no first one was
-    chosen.
-    """
-    if between[0] is None or past.diff is None:
+    """Return the difference between two chosen versions, nothing where no first one was chosen."""
+    first, second = between
+    if first is None or past.diff is None:
         return None
-    return h.section[
-        h.h2[f"From version {between[0]} to {between[1] or past.head}"], draw_diff(past.diff)
-    ]
+    title = h.h2[f"From version {first} to {second or past.head}"]
+    return h.section[title, draw_diff(past.diff)]

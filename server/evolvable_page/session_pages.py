@@ -1,6 +1,4 @@
-"""Sessions: those that clients wrote down, and one of them with its timeline and its
-results here.
-"""
+"""Sessions: those that clients wrote down, and one of them with its timeline and its results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,44 +32,35 @@ MAX_TEXT = 1_200
 
 
 def read_sessions(site: Site) -> SessionPage | None:
-    """Return the sessions on this machine.
+    """Return the sessions on this machine as they were last read, None before the first reading.
 
-    They are read beside the page, which shows the last reading.
+    They are read in the background.
     """
     folders = read_machine(site.services.config.project).transcripts
-    taken, foreign = (
-        site.library.store.backend.observations.ingested_session,
-        site.library.store.backend.transcript_rows.foreign,
-    )
+    backend = site.library.store.backend
+    taken, foreign = backend.observations.ingested_session, backend.transcript_rows.foreign
     return site.value(
         "sessions", lambda: list_sessions(folders, taken, LISTED, foreign=foreign), site.revision()
     )
 
 
-def _sessions(site: Site, request: PageRequest) -> PageBody:
+def _show_sessions(site: Site, request: PageRequest) -> PageBody:
     """List the sessions that clients wrote down."""
-    found = read_sessions(site)
-    if found is None:
+    page = read_sessions(site)
+    if page is None:
         body: Node = h.p["The sessions are being read; this page shows them by itself."]
-    elif not found.sessions:
+    elif not page.sessions:
         body = h.p["No client wrote a session here."]
     else:
         heads = ("session", "client", "began", "turns", "imported", "project")
-        more = h.p(".none")[f"{found.more:,} more."] if found.more else None
-        body = [
-            table(
-                heads,
-                [_session_row(session) for session in found.sessions],
-                "Sessions, newest first",
-            ),
-            more,
-        ]
-    return PageBody(
-        "Sessions", [h.h1["Sessions"], h.div(id="sessions", data_live=True)[body]], "sessions"
-    )
+        more = h.p(".none")[f"{page.more:,} more."] if page.more else None
+        rows = [_draw_session_row(session) for session in page.sessions]
+        body = [table(heads, rows, "Sessions, newest first"), more]
+    live = h.div(id="sessions", data_live=True)[body]
+    return PageBody("Sessions", [h.h1["Sessions"], live], "sessions")
 
 
-def _session_row(session: ListedSession) -> list[Node]:
+def _draw_session_row(session: ListedSession) -> list[Node]:
     return [
         h.a(href=f"/sessions/{quote_part(session.session)}")[one_line(session.session, 40)],
         one_line(session.client, 40),
@@ -82,20 +71,19 @@ def _session_row(session: ListedSession) -> list[Node]:
     ]
 
 
-def _session(site: Site, request: PageRequest) -> PageBody:
-    """Show one session: what it used and led to, and its timeline where its transcript is here."""
+def _show_session(site: Site, request: PageRequest) -> PageBody:
+    """Show one session: its uses, proposals and operations, and its timeline where there is a
+    transcript.
+    """
     name = str(request.path["session"])
-    used, proposed, operations = (
-        _draw_used(site, name),
-        _draw_proposed(site, name),
-        _draw_operations(site, name),
-    )
-    timeline = _timeline(site, name)
+    used, proposed = _draw_used(site, name), _draw_proposed(site, name)
+    operations = _draw_operations(site, name)
+    timeline = _draw_timeline(site, name)
     if not (used or proposed or operations or timeline):
         raise NoSuchOperation("Nothing is known of this session.", "Sessions lists those that are.")
     main = [
         h.h1["Session ", h.code[one_line(name, 80)]],
-        _reviews(site, name),
+        _draw_reviews(site, name),
         used,
         proposed,
         operations,
@@ -105,29 +93,26 @@ def _session(site: Site, request: PageRequest) -> PageBody:
 
 
 def _draw_used(site: Site, session: str) -> Node:
-    seen = site.library.store.backend.observations.sightings(session)
-    if not seen:
+    backend = site.library.store.backend
+    sightings = backend.observations.sightings(session)
+    if not sightings:
         return None
-    heads = site.library.store.backend.heads_by_id({observation.resource for observation in seen})
-    rows = [
-        [
-            resource_link(
-                heads[observation.resource].ref,
-                f"{heads[observation.resource].ref}@{observation.version}",
-                version=observation.version,
-            ),
-            "yes" if observation.loaded else "no",
-            "yes" if observation.used else "no",
-            str(observation.outcome or "unknown"),
-            observation.model or "not known",
-        ]
-        for observation in seen
-        if observation.resource in heads
-    ]
-    return [
-        h.h2["What it used"],
-        table(("resource", "opened", "used", "outcome", "model"), rows, "Used resources"),
-    ]
+    heads = backend.heads_by_id({sighting.resource for sighting in sightings})
+    rows: list[list[Node]] = []
+    for sighting in sightings:
+        if sighting.resource in heads:
+            ref, version = heads[sighting.resource].ref, sighting.version
+            rows.append(
+                [
+                    resource_link(ref, f"{ref}@{version}", version=version),
+                    "yes" if sighting.loaded else "no",
+                    "yes" if sighting.used else "no",
+                    str(sighting.outcome or "unknown"),
+                    sighting.model or "not known",
+                ]
+            )
+    columns = ("resource", "opened", "used", "outcome", "model")
+    return [h.h2["What it used"], table(columns, rows, "Used resources")]
 
 
 def _draw_proposed(site: Site, session: str) -> Node:
@@ -140,7 +125,8 @@ def _draw_proposed(site: Site, session: str) -> Node:
             make_visible(proposal.reason),
         ]
         for proposal in waiting
-    ] + [
+    ]
+    rows += [
         h.li[
             h.a(href=f"/inbox/{proposal.id}")[f"{proposal.id}: {proposal.ref}"],
             " approved: ",
@@ -165,38 +151,26 @@ def _draw_operations(site: Site, session: str) -> Node:
     return [h.h2["What it changed"], h.ul[rows], h.p[link]]
 
 
-def _reviews(site: Site, session: str) -> Node:
+def _draw_reviews(site: Site, session: str) -> Node:
     reviews = site.library.store.backend.reviews.of(session)
     if not reviews:
         return h.p(".none")["Not reviewed."]
     return h.p[
-        [
-            [
-                "Review ",
-                when(review.at),
-                ": ",
-                tag(str(review.state)),
-                " ",
-            ]
-            for review in reviews
-        ]
+        [["Review ", when(review.at), ": ", tag(str(review.state)), " "] for review in reviews]
     ]
 
 
-def _timeline(site: Site, session: str) -> Node:
+def _draw_timeline(site: Site, session: str) -> Node:
     """Return the messages of a session.
 
-    Its file is one that the list found, never one that an address names.
+    Only the list of sessions names its file, never the address of the page.
     """
-    session_page = read_sessions(site)
-    listed_session = (
-        next((each for each in session_page.sessions if each.session == session), None)
-        if session_page is not None
-        else None
-    )
+    page = read_sessions(site)
+    if page is None:
+        return h.p(".none")["The sessions are being read; reload in a moment."]
+    listed_session = next((each for each in page.sessions if each.session == session), None)
     if listed_session is None:
-        waits = "The sessions are being read; reload in a moment." if session_page is None else ""
-        return h.p(".none")[waits] if waits else None
+        return None
     path, redactor = Path(listed_session.path), site.library.redactor()
     key = (listed_session.path, listed_session.size)
     read: Session | None = site.value(
@@ -206,22 +180,20 @@ def _timeline(site: Site, session: str) -> Node:
         return h.div(id="timeline", data_live=True)[
             h.p["The transcript is being read; it appears by itself."]
         ]
-    spans = read.spans[:MAX_SPANS]
-    cut = (
-        h.p(".none")[f"The first {MAX_SPANS} of {len(read.spans)} pieces."]
-        if len(read.spans) > MAX_SPANS
-        else None
-    )
-    return h.div(id="timeline", data_live=True)[
-        h.h2["Timeline"], h.ol(".timeline")[_pieces(spans)], cut
-    ]
+    pieces = h.ol(".timeline")[_draw_pieces(read.spans[:MAX_SPANS])]
+    bound: Node = None
+    if len(read.spans) > MAX_SPANS:
+        bound = h.p(".none")[f"The first {MAX_SPANS} of {len(read.spans)} pieces."]
+    return h.div(id="timeline", data_live=True)[h.h2["Timeline"], pieces, bound]
 
 
-def _pieces(spans: Sequence[Span]) -> list[Node]:
+def _draw_pieces(spans: Sequence[Span]) -> list[Node]:
     pieces: list[Node] = []
     turn = -1
     for span in spans:
-        anchor, turn = (f"turn-{span.turn}" if span.turn != turn else None), span.turn
+        # The first piece of a turn has the anchor: an id stands once in a page.
+        anchor = f"turn-{span.turn}" if span.turn != turn else None
+        turn = span.turn
         text = make_visible(span.text)
         cut = "…" if len(text) > MAX_TEXT else ""
         what = f"{span.role}, {span.origin}" + (f", {one_line(span.tool, 60)}" if span.tool else "")
@@ -234,6 +206,6 @@ def _pieces(spans: Sequence[Span]) -> list[Node]:
     return pieces
 
 
-VIEWS = (PageView("/sessions", _sessions), PageView("/sessions/{session:path}", _session))
+VIEWS = (PageView("/sessions", _show_sessions), PageView("/sessions/{session:path}", _show_session))
 
 ACTIONS = ()

@@ -1,5 +1,5 @@
-"""Answer requests of the local page: views that read, and actions that run one verb of the registry
-as the person.
+"""Answer requests of the local page: views read, and actions run one verb of the registry for the
+person.
 """
 
 import logging
@@ -40,11 +40,12 @@ from evolvable_tools.verbs import VERBS, Authority
 log = logging.getLogger(__name__)
 
 _SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
-"""Whose request this thread answers."""
+"""The session of the request that this thread answers."""
 
 _CALLER: ContextVar[Caller | None] = ContextVar("evolvable_page_caller", default=None)
-"""The person who asked for the page that this thread draws, once that was read; an action may
-change it.
+"""The person who asked for the page that this thread draws.
+
+None for an action, which may change the folders and so the scopes of the person.
 """
 
 END_PATH = "/end"
@@ -76,9 +77,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PageServices:
-    """What the command hands to the page.
+    """The objects that the command passes to the page.
 
-    caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase;
+    caller: the person, known by `page`. signer: returns the signer of a decision for a passphrase,
     None where approvals are not locked. changed: called after an action.
     """
 
@@ -94,7 +95,7 @@ class PageRequest:
     """A request as a view reads it. path: the parts of the address; fields: of the query, or of the
     form.
 
-    by_itself: an open page reads its live parts again; no person looks at what is new.
+    by_itself: an open page reads its live parts again, and no person looks at it.
     """
 
     path: Mapping[str, str]
@@ -117,10 +118,10 @@ class PageRequest:
 
     def require_number(self, name: str) -> int:
         """Return a field that is a number. Raise InvalidArgument."""
-        found = self.number(name)
-        if found is None:
+        number = self.number(name)
+        if number is None:
             raise InvalidArgument(f"{name} is missing.", "Follow a link of the page.")
-        return found
+        return number
 
 
 View = Callable[["Site", PageRequest], "PageBody | str"]
@@ -130,7 +131,7 @@ Action = Callable[["Site", PageRequest], str]
 
 
 class FormAgain(Exception):
-    """A form that was refused is shown again, with what the person wrote in it."""
+    """A form that was refused is shown again with its texts."""
 
     def __init__(self, body: PageBody) -> None:
         super().__init__(body.title)
@@ -147,10 +148,10 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """What a form does: one verb of the registry. run returns the address of the page that shows
-    the result.
+    """The action of a form: one verb of the registry.
 
-    It raises FormAgain where the person has to correct the form.
+    run: returns the address of the page that shows the result. It raises FormAgain where the person
+    has to correct the form.
     """
 
     verb: str
@@ -172,9 +173,9 @@ class Site:
     """The services, and the values that are computed in the background.
 
     notify: tells open pages of a change. version: the number of the last change that was seen.
-    commits: returns what differs after each commit to the library. values: by name. left_out:
-    sections that this page does not have. added: those of other parts of the program. keys: of
-    people who sign in.
+    commits: returns a value that differs after each commit to the library. values: by name.
+    left_out: sections that this page does not have. added: those of other parts of the program.
+    keys: of people who sign in.
     """
 
     services: PageServices
@@ -251,7 +252,7 @@ class Site:
         return self.library.lock.people.get(via, "") if self.library.lock is not None else ""
 
     def decider(self, request: PageRequest) -> Caller:
-        """Return the person with what signs a decision.
+        """Return the person with the signer of a decision.
 
         Raise Refused without the passphrase that a lock needs.
         """
@@ -270,7 +271,7 @@ class Site:
         return self.signing(request)
 
     def signing(self, request: PageRequest) -> Caller:
-        """Return the person with what signs, for what needs a signature in some cases only.
+        """Return the person with a signer, for actions that need a signature in some cases only.
 
         Raise Refused.
         """
@@ -291,15 +292,15 @@ class Site:
         """Return a key that changes with every change that an open page is told of, and each
         minute.
 
-        It is for what is read outside of the library too.
+        It is for values that are read outside of the library too.
         """
         return self.library.store.sequence(), self.version(), time.monotonic() // 60
 
     def library_revision(self) -> Hashable:
         """Return a key that changes with every change that an open page is told of, and each hour.
 
-        A commit that no open page is told of counts within a minute. It is for what follows from
-        the library and the time alone: a library that nobody changes is not read again and again.
+        A commit that no open page is told of counts within a minute. It is for values that follow
+        from the library and the time alone, which are not read again while nobody changes it.
         """
         minute = time.monotonic() // 60
         if self._commits[0] != minute:
@@ -314,10 +315,10 @@ class Site:
         # was faster.
         while len(self.values) >= MAX_VALUES and name not in self.values:
             self.values.pop(next(iter(self.values)), None)
-        found = self.values.get(name) or self.values.setdefault(
-            name, BackgroundValue(compute, self.notify)
-        )
-        return found.get(key)
+        value = self.values.get(name)
+        if value is None:
+            value = self.values.setdefault(name, BackgroundValue(compute, self.notify))
+        return value.get(key)
 
     def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
         """Return a value that depends on the library, the trusted folders, the caller and, to the
@@ -332,18 +333,20 @@ class Site:
         minute = time.time() // 60 if is_dated else 0
         key = (self.commits(), backend.trusted_folders(), minute, self.is_locked, caller.scopes)
         place = f"{name} {caller.via}"
-        found = self._kept.get(place)
-        if found is None or found[0] != key:
+        entry = self._kept.get(place)
+        if entry is None or entry[0] != key:
             while len(self._kept) >= MAX_VALUES and place not in self._kept:
                 self._kept.pop(next(iter(self._kept), ""), None)
-            found = self._kept[place] = key, compute()
-        return found[1]
+            entry = self._kept[place] = key, compute()
+        return entry[1]
 
     def waiting(self) -> str:
         """Return how many proposals wait, '' for none."""
         proposals, now = self.library.store.backend.proposals, self.library.store.now()
-        found = self.keep("number that waits", lambda: proposals.count_waiting(now, MOST_WAITING))
-        return "" if not found else f"{found}" if found < MOST_WAITING else f"{MOST_WAITING}+"
+        count = self.keep("number that waits", lambda: proposals.count_waiting(now, MOST_WAITING))
+        if not count:
+            return ""
+        return f"{count}" if count < MOST_WAITING else f"{MOST_WAITING}+"
 
     def draw(self, body: PageBody, session: PageSession) -> Response:
         """Return a page in its frame."""
@@ -366,11 +369,14 @@ class Site:
         a session.
         """
         return [
-            Route("/static/{name}", self._file, methods=["GET"]),
-            Route(END_PATH, self._form_endpoint(self._end), methods=["POST"]),
+            Route("/static/{name}", self._answer_file, methods=["GET"]),
+            Route(END_PATH, self._make_form_endpoint(self._end), methods=["POST"]),
             # For a reload of the page that a refused form led to.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
-            *(Route(view.path, self._view_endpoint(view.view), methods=["GET"]) for view in views),
+            *(
+                Route(view.path, self._make_view_endpoint(view.view), methods=["GET"])
+                for view in views
+            ),
             *(self.form_route(action.path, action.run, action.verb) for action in actions),
         ]
 
@@ -379,23 +385,22 @@ class Site:
 
         verb: whose permission it needs, '' where `run` looks at it.
         """
-        return Route(path, self._form_endpoint(self._make_action(run, verb)), methods=["POST"])
+        return Route(path, self._make_form_endpoint(self._make_action(run, verb)), methods=["POST"])
 
-    async def _file(self, request: Request) -> Response:
+    async def _answer_file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._content:
             return PlainTextResponse("There is no such file.\n", 404)
         headers = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(self._content[name], media_type=_FILES[name], headers=headers)
 
-    def _view_endpoint(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+    def _make_view_endpoint(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             # page.js sends this header when it reads a live part again.
             by_itself = "evolvable-live" in request.headers
             session = request.scope["page_session"]
-            page_request = PageRequest(
-                request.path_params, _fields(request.url.query), session, by_itself
-            )
+            fields = _parse_fields(request.url.query)
+            page_request = PageRequest(request.path_params, fields, session, by_itself)
             return await to_thread.run_sync(self._answer_view, view, page_request)
 
         return answer
@@ -405,13 +410,11 @@ class Site:
         try:
             _CALLER.set(self._read_caller())
             body = view(self, request)
-            return (
-                RedirectResponse(body, 303)
-                if isinstance(body, str)
-                else self.draw(body, request.session)
-            )
+            if isinstance(body, str):
+                return RedirectResponse(body, 303)
+            return self.draw(body, request.session)
         except EvolvableError as error:
-            return self._draw_failure(_error_page(error), request.session)
+            return self._draw_failure(_make_error_page(error), request.session)
         except Exception:
             log.exception("a page failed")
             return self._draw_failure(BROKEN_PAGE, request.session)
@@ -426,7 +429,7 @@ class Site:
                 "The library cannot be read. `evolvable doctor` says more.\n", 500
             )
 
-    def _form_endpoint(
+    def _make_form_endpoint(
         self, answer: Callable[[PageRequest], Response]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a form: it compares the form's token before anything else is read
@@ -436,7 +439,7 @@ class Site:
         async def answer_post(request: Request) -> Response:
             session: PageSession = request.scope["page_session"]
             try:
-                fields = _fields((await request.body()).decode("utf-8", "replace"))
+                fields = _parse_fields((await request.body()).decode("utf-8", "replace"))
             except BodyTooLong:
                 return PlainTextResponse("This form is too long.\n", 413)
             page_request = PageRequest(request.path_params, fields, session)
@@ -448,9 +451,8 @@ class Site:
                 )
             # A session that reads may end itself, so that a browser can be signed out anywhere.
             if not session.decides and request.url.path != END_PATH:
-                return await to_thread.run_sync(
-                    self._draw_refusal, _error_page(Refused(MAY_READ, HOW_TO_DECIDE)), session
-                )
+                refusal = _make_error_page(Refused(MAY_READ, HOW_TO_DECIDE))
+                return await to_thread.run_sync(self._draw_refusal, refusal, session)
             return await to_thread.run_sync(answer, page_request)
 
         return answer_post
@@ -467,12 +469,12 @@ class Site:
                 if verb:
                     _check_permission(request.session, verb)
                 address = request.session.answer_once(
-                    _form_hash(request), lambda: run(self, request)
+                    _hash_form(request), lambda: run(self, request)
                 )
             except FormAgain as again:
                 return self._draw_refusal(again.body, request.session)
             except EvolvableError as error:
-                return self._draw_refusal(_error_page(error), request.session)
+                return self._draw_refusal(_make_error_page(error), request.session)
             except Exception:
                 log.exception("an action failed")
                 return self._draw_refusal(BROKEN_ACTION, request.session)
@@ -515,26 +517,25 @@ def _check_permission(session: PageSession, verb: str) -> None:
         )
 
 
-def _fields(text: str) -> dict[str, list[str]]:
+def _parse_fields(text: str) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="replace")
     except ValueError:
         return {}
 
 
-def _form_hash(request: PageRequest) -> str:
-    """Return the hash of all fields of a form, '' for one without the field that differs in every
-    form.
-    """
+def _hash_form(request: PageRequest) -> str:
+    """Return the hash of all fields of a form, '' for one without the field `once`."""
+    if not request.get("once"):
+        return ""
     fields = repr(sorted(request.fields.items()))
-    return sha256(fields.encode("utf-8", "replace")).hexdigest() if request.get("once") else ""
+    return sha256(fields.encode("utf-8", "replace")).hexdigest()
 
 
 def _is_equal(sent: str, other: str) -> bool:
     # Compared by hash, so that the time of the comparison says nothing of the token.
-    return (
-        sha256(sent.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
-    )
+    sent_hash = sha256(sent.encode("utf-8", "replace")).digest()
+    return sent_hash == sha256(other.encode("utf-8")).digest()
 
 
 # The first match counts, so a subclass stands before its base.
@@ -546,8 +547,8 @@ _STATUS: Sequence[tuple[type[EvolvableError], int]] = (
 )
 
 
-def _error_page(error: EvolvableError) -> PageBody:
-    """Return the page that says what went wrong and what to do."""
+def _make_error_page(error: EvolvableError) -> PageBody:
+    """Return the page with an error and its hint."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     problems = error.problems if isinstance(error, InvalidResource) else ()
     title = "Not found" if status == 404 else "Not done"
@@ -564,20 +565,15 @@ def _error_page(error: EvolvableError) -> PageBody:
     )
 
 
-def _defect_page(what: str, hint: str) -> PageBody:
+def _make_defect_page(what: str, hint: str) -> PageBody:
     text = f"{what} This is a defect of Evolvable; the terminal where `evolvable ui` runs shows it."
-    main = [
-        h.h1["Something broke"],
-        h.p(".warning", role="alert")[text],
-        h.p[hint],
-        _HOME,
-    ]
+    main = [h.h1["Something broke"], h.p(".warning", role="alert")[text], h.p[hint], _HOME]
     return PageBody("Something broke", main, status=500)
 
 
 _HOME = h.p[h.a(href="/inbox", id="next")["To the inbox"]]
 
-BROKEN_PAGE = _defect_page("This page could not be made.", "Nothing was changed.")
-BROKEN_ACTION = _defect_page(
+BROKEN_PAGE = _make_defect_page("This page could not be made.", "Nothing was changed.")
+BROKEN_ACTION = _make_defect_page(
     "The action ended in the middle.", "Look at Operations: what is not listed there was not done."
 )

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 _HARMLESS = frozenset("\n\t\u200c\u200d\ufe0f")
-"""Line ends, tabs, and what scripts and emoji need."""
+"""Line ends, tabs, and the joiners and the selector that scripts and emoji need."""
 
 # Unicode categories: controls, format characters, surrogates, private use, unassigned, and the two
 # separators.
@@ -36,11 +36,11 @@ _SHAPELESS = frozenset(map(chr, _SELECTORS)) - _HARMLESS
 
 # Rendering takes time in proportion to the text, and a page has little of it.
 MAX_MARKDOWN = 50_000
-"""Characters of a document that are rendered; what comes behind them is shown as plain text."""
+"""Characters of a document that are rendered; the rest is shown as plain text."""
 
-# javascript: and data: would run in the page; the policy of the page forbids it too.
+# `javascript:` and `data:` would run in the page; the policy of the page forbids it too.
 SCHEMES = ("http", "https", "mailto")
-"""Where a link of a document may lead; any other one is shown as text."""
+"""Schemes that a link of a document may have; any other link is shown as text."""
 
 
 def make_visible(text: str) -> str:
@@ -52,55 +52,39 @@ def make_visible(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if text.isascii() and text.isprintable():
         return text
-    # A long text has few different characters.
+    # Over the set: a long text has few different characters, and `category` is slow.
     hidden = [char for char in set(text) if _is_hidden(char)]
-    return (
-        text.translate({ord(char): f"⟦U+{ord(char):04X}⟧" for char in hidden}) if hidden else text
-    )
+    if not hidden:
+        return text
+    return text.translate({ord(char): f"⟦U+{ord(char):04X}⟧" for char in hidden})
 
 
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
 def restore_line_ends(sent: str, original: str) -> str:
-    """Return a text that was edited in a form with the line ends of the one that the form showed.
+    """Return a text that was edited in a form with the line ends of the text that the form showed.
 
     A browser sends CR LF for every line end. The lines before and after the edited ones have the
-    ends that they had, those between have the end that most lines had. Takes time in proportion to
-    the texts.
+    ends that they had, those between have the end that most lines had. The time is in proportion to
+    the length of the texts.
     """
     old, new = _LINE_END.split(original), _LINE_END.split(sent)
-    had = _LINE_END.findall(original)
-    ends = [
-        max(
-            sorted(set(had)),
-            key=had.count,
-            default="\n",
-        )
-    ] * (len(new) - 1)
+    old_ends = _LINE_END.findall(original)
+    usual_end = max(sorted(set(old_ends)), key=old_ends.count, default="\n")
+    ends = [usual_end] * (len(new) - 1)
     head = _count_equal(zip(old, new, strict=False))
-    tail = min(
-        _count_equal(zip(reversed(old), reversed(new), strict=False)),
-        len(old) - head,
-        len(new) - head,
-    )
-    before, after = (
-        min(head, len(had), len(ends)),
-        max(tail - 1, 0),
-    )  # the last line has no end
-    ends[:before] = had[:before]
-    ends[len(ends) - after :] = had[len(had) - after :]
+    equal_tail = _count_equal(zip(reversed(old), reversed(new), strict=False))
+    tail = min(equal_tail, len(old) - head, len(new) - head)
+    before = min(head, len(old_ends), len(ends))
+    after = max(tail - 1, 0)  # the last line has no end
+    ends[:before] = old_ends[:before]
+    ends[len(ends) - after :] = old_ends[len(old_ends) - after :]
     return "".join(line + end for line, end in zip(new, [*ends, ""], strict=True))
 
 
 def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
-    return sum(
-        1
-        for _ in takewhile(
-            lambda pair: pair[0] == pair[1],
-            pairs,
-        )
-    )
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _is_hidden(char: str) -> bool:
@@ -130,43 +114,27 @@ def render_markdown(text: str, place: Place) -> tuple[Markup, str]:
     if end > MAX_MARKDOWN:
         # No line is cut, unless it is all there is.
         end = visible.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN
-    return Markup(
-        _parser().render(
-            visible[:end],
-            {"place": place},
-        )
-    ), visible[end:]
+    return Markup(_make_parser().render(visible[:end], {"place": place})), visible[end:]
 
 
 @cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 40}).enable(
-        "table"
-    )
+def _make_parser() -> MarkdownIt:
+    options = {"html": False, "linkify": False, "maxNesting": 40}
+    parser = MarkdownIt("commonmark", options).enable("table")
     # Every address is parsed, so that none stays as source text; what may be followed is decided
     # when it is shown.
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     rules: Any = parser.renderer.rules  # type: ignore[attr-defined]
-    rules |= {"link_open": _open_link, "link_close": _close_link, "image": _image}
+    rules |= {"link_open": _open_link, "link_close": _close_link, "image": _write_image}
     # A `style` attribute would be refused by the policy of the page.
-    rules |= dict.fromkeys(
-        ("th_open", "td_open"),
-        lambda tokens, at, *_: f"<{tokens[at].tag}>",
-    )
+    rules |= dict.fromkeys(("th_open", "td_open"), lambda tokens, at, *_: f"<{tokens[at].tag}>")
     return parser
 
 
 def _open_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
-    address = _followable(
-        str(tokens[at].attrs.get("href", "")),
-        env["place"],
-    )
-    env.setdefault("links", []).append(
-        (
-            address,
-            str(tokens[at].attrs.get("href", "")),
-        )
-    )
+    written = str(tokens[at].attrs.get("href", ""))
+    address = _resolve_link(written, env["place"])
+    env.setdefault("links", []).append((address, written))
     if address is None:
         return "<span>"
     return f'<a href="{escapeHtml(address)}" rel="noopener noreferrer nofollow">'
@@ -180,17 +148,15 @@ def _close_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
     return "</a>" + (f' <span class="host">({escapeHtml(host)})</span>' if host else "")
 
 
-def _image(tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+def _write_image(tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
     token = tokens[at]
     alt = RendererHTML().renderInlineAsText(token.children or [], options, env)
     source = str(token.attrs.get("src", ""))
-    return (
-        f'<span class="host">[image: {escapeHtml(alt)} '
-        f"({escapeHtml(host_of(source) or source[:200])})]</span>"
-    )
+    where = escapeHtml(host_of(source) or source[:200])
+    return f'<span class="host">[image: {escapeHtml(alt)} ({where})]</span>'
 
 
-def _followable(written: str, place: Place) -> str | None:
+def _resolve_link(written: str, place: Place) -> str | None:
     """Return the address that a link of a document leads to, None for one that is not to be
     followed.
     """
@@ -209,14 +175,9 @@ def host_of(address: str) -> str:
     """Return the host that an address leads to, in ASCII as browsers resolve it; '' for none."""
     try:
         parts = urlsplit(address)
-        host = parts.hostname or ""
-        return (
-            host.encode("idna").decode("ascii")
-            if host
-            else parts.path
-            if parts.scheme == "mailto"
-            else ""
-        )
+        if parts.hostname:
+            return parts.hostname.encode("idna").decode("ascii")
+        return parts.path if parts.scheme == "mailto" else ""
     except (ValueError, UnicodeError):
         return "unreadable host"
 

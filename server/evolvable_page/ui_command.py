@@ -78,7 +78,7 @@ def ui_command(
     if forget:
         _forget(state.config().home)
         return
-    flow = _login_flow(state.config(), port) if signing else None
+    flow = _make_login_flow(state.config(), port) if signing else None
     with tuned_memory(), state.library(create=True) as (library, caller):
         start = "/"
         if proposal is not None:
@@ -114,9 +114,9 @@ def _forget(home: Path) -> None:
 def _announce(
     state: CommandContext, server: PageServer, files: contextlib.ExitStack | None
 ) -> None:
-    """Print a link.
+    """Print a link, and open the browser with another one.
 
-    files: has the browser opened, and removes at its end what the browser reads for that.
+    files: removes at its end the file that the browser reads; None opens no browser.
     """
     _print_link(state, server)
     if files is not None:
@@ -150,15 +150,12 @@ def _serve_with_sign_in(
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=server.stop, daemon=True).start()
     )
+    started = f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."
     with contextlib.suppress(KeyboardInterrupt):
-        server.serve(
-            lambda: remark(
-                f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."
-            )
-        )
+        server.serve(lambda: remark(started))
 
 
-def _login_flow(config: Config, port: int) -> "SignInFlow":
+def _make_login_flow(config: Config, port: int) -> "SignInFlow":
     flow: SignInFlow | None = plugins.hooks().login_flow(config=config, port=port)
     if flow is None:
         raise InvalidArgument(
@@ -174,7 +171,7 @@ def services_of(config: Config, library: Library, caller: Caller) -> PageService
         config,
         library,
         replace(caller, principal=PAGE.principal, via=PAGE.via),
-        lambda passphrase: _signer(library, passphrase),
+        lambda passphrase: _make_signer(library, passphrase),
         lambda: _refresh(library),
     )
 
@@ -197,11 +194,11 @@ def _print_links(state: CommandContext, server: PageServer) -> None:
         _print_link(state, server)
 
 
-def _signer(library: Library, passphrase: str) -> Signer | None:
+def _make_signer(library: Library, passphrase: str) -> Signer | None:
     """Return the signer of one decision, opened with the passphrase of its form."""
-    return (
-        PassphraseSigner(library.lock.key, lambda: passphrase) if library.lock is not None else None
-    )
+    if library.lock is None:
+        return None
+    return PassphraseSigner(library.lock.key, lambda: passphrase)
 
 
 def _refresh(library: Library) -> None:

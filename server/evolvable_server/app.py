@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 def make_caller(
     config: Config, library: Library, identity: Identity, *, decides: bool = False
 ) -> Caller:
-    """Return the caller of this process: on whose behalf, its session, and the projects' scopes
-    before the user's.
+    """Return the caller of this process, with its session and scopes, the projects' before the
+    user's.
 
-    decides: a script whose token may approve makes a decision.
+    decides: whether a script whose token may approve makes a decision.
     """
     scopes = scopes_seen(config, library, config.project)
     actor, project = actor_of(identity, decides=decides), str(config.project)
@@ -34,17 +34,18 @@ def make_caller(
 
 
 def approvals_lock(config: Config) -> ApprovalsLock | None:
-    """Return the approvals lock of the person whose account this is, None where approvals are not
-    locked.
-    """
+    """Return the approvals lock of this account's person, None where approvals are not locked."""
     return lock_of(config.person)
 
 
 def marks_agents(config: Config) -> bool | None:
-    """Return whether an agent's text is marked until a person approves it; None where no
-    configuration says so.
+    """Return whether an agent's text is marked until a person approves it.
+
+    None where no configuration sets it.
     """
-    return config.person.agent_text == "marked" if config.person.agent_text else None
+    if not config.person.agent_text:
+        return None
+    return config.person.agent_text == "marked"
 
 
 def lock_of(person: PersonConfig) -> ApprovalsLock | None:
@@ -52,10 +53,8 @@ def lock_of(person: PersonConfig) -> ApprovalsLock | None:
     if not person.lock_key:
         return None
     signers = person.sign_in.signers if person.sign_in is not None else {}
-    return ApprovalsLock(
-        person.lock_key,
-        {f"oidc:{name}": key for name, key in signers.items()},
-    )
+    people = {f"oidc:{name}": key for name, key in signers.items()}
+    return ApprovalsLock(person.lock_key, people)
 
 
 def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str, ...]:
@@ -78,7 +77,7 @@ def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str,
 
 
 class ListedFolders:
-    """The folders that the person's configuration lists for one library; `home` is where that lies.
+    """The folders that the person's configuration lists for the library in `home`.
 
     A file that cannot be read lists none.
     """
@@ -86,25 +85,25 @@ class ListedFolders:
     def __init__(self, home: Path) -> None:
         self._home, self._paths = home, (config_path(), second_path())
         # Equal to no list of statuses, so the first look always reads the files.
-        self._seen: object = None
+        self._statuses: object = None
         self._folders = self._followed = frozenset[str]()
 
     def __call__(self) -> frozenset[str]:
         """Return the folders as they are listed now.
 
-        One look at the status of each file where none changed.
+        Where no file changed, this takes one `stat` of each.
         """
         self._look()
         return self._folders
 
     def list_followed(self) -> frozenset[str]:
-        """Return those where the scan alone decides on what a pull brings."""
+        """Return the folders where the scan alone decides on what a pull brings."""
         self._look()
         return self._followed
 
     def _look(self) -> None:
-        seen = [file_status(path) for path in self._paths]
-        if seen != self._seen:
+        statuses = [file_status(path) for path in self._paths]
+        if statuses != self._statuses:
             # Emptied first: a file that cannot be read lists no folder.
             self._folders = self._followed = frozenset()
             with contextlib.suppress(EvolvableError):
@@ -112,18 +111,18 @@ class ListedFolders:
                 self._folders = person.trusted_folders(self._home)
                 self._followed = person.followed_folders(self._home)
             # Also after an error: a broken file is read again only when it has changed.
-            self._seen = seen
+            self._statuses = statuses
 
 
 def assign_trusted_folders(
     library: Library, list_folder: Callable[[Path, Path], None]
 ) -> list[str]:
-    """Add the folder to decisions of trust that were stored without one; return a line for each
-    folder newly listed.
+    """Add the folder to decisions of trust that were stored without one.
 
-    That is a listed folder that holds the resource, else, in the account's usual home alone, its
-    watched folder, which is listed then (list_folder, called with the folder and the home). What is
-    left does not count, and doctor names it. Does nothing where approvals are locked.
+    Return a line for each folder that is newly listed. The folder is a listed one that holds the
+    resource. In the account's usual home it is else the watched folder, which `list_folder` then
+    lists. Other decisions do not count, and doctor names them. Do nothing where approvals are
+    locked.
     """
     # Where approvals are locked, a change to the list of folders needs the person's signature.
     if library.store.read_only or library.lock is not None:
@@ -136,8 +135,8 @@ def assign_trusted_folders(
     }
     if not unassigned:
         return []
-    found, added = _folders_of(library, unassigned), list[Path]()
-    for folder, resources in found.items():
+    resources_by_folder, added = _find_folders(library, unassigned), list[Path]()
+    for folder, resources in resources_by_folder.items():
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
             # Only the account's usual home adds to its list. A second file belongs to one library,
             # not to the account.
@@ -147,32 +146,24 @@ def assign_trusted_folders(
             added.append(folder)
         attestations.keep_folder(resources, str(folder))
     # '' in place of None: the next start does not search again, and doctor names these resources.
-    attestations.keep_folder(
-        unassigned - {resource for resources in found.values() for resource in resources}, ""
-    )
+    attestations.keep_folder(unassigned.difference(*resources_by_folder.values()), "")
     if not added:
         return []
-    return [
-        (
-            f"{', '.join(map(str, added))}: you trusted it before, and it is now listed in "
-            f"{config_path()}."
-        )
-    ]
+    names = ", ".join(map(str, added))
+    return [f"{names}: you trusted it before, and it is now listed in {config_path()}."]
 
 
-def _folders_of(library: Library, resources: set[int]) -> dict[Path, set[int]]:
+def _find_folders(library: Library, resources: set[int]) -> dict[Path, set[int]]:
     """Return the folders that hold these resources: the listed one, else the watched one."""
     listed_folders = [Path(path) for path in sorted(library.store.backend.trusted_folders() or ())]
-    found: dict[Path, set[int]] = defaultdict(set)
+    resources_by_folder: dict[Path, set[int]] = defaultdict(set)
     for folder in library.folders():
         for directory, binding in library.working_copies.bindings.of_folder(folder).items():
             if binding.resource in resources:
                 place = folder.path / directory
-                holds = next(
-                    (path for path in listed_folders if place.is_relative_to(path)), folder.path
-                )
-                found[holds].add(binding.resource)
-    return found
+                holders = (path for path in listed_folders if place.is_relative_to(path))
+                resources_by_folder[next(holders, folder.path)].add(binding.resource)
+    return resources_by_folder
 
 
 def _is_usual(home: Path) -> bool:

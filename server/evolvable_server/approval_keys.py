@@ -1,7 +1,7 @@
 """The signing keys of the approvals lock, as files beside the person's configuration.
 
-One is the account's own. People who sign in at the page each have one of their own, which their own
-passphrase opens: the server keeps it sealed, and the configuration lists whose keys count.
+One is the account's own. People who sign in at the page each have one that their passphrase opens.
+The server keeps it sealed, and the configuration lists the keys that count.
 """
 
 import hashlib
@@ -28,11 +28,10 @@ FOLDER = "approvers"
 # With WAIT_SECONDS, a stolen session can try at most 480 passphrases a day. A person who mistypes
 # waits 15 minutes.
 MAX_WRONG = 5
-"""Wrong passphrases in a row before the key of a person who signs in stays closed for
-WAIT_SECONDS.
-"""
+"""Wrong passphrases in a row after which the key of a person who signs in stays closed."""
 
 WAIT_SECONDS = 900.0
+"""How long the key stays closed then."""
 
 Ask = Callable[[], str]
 """Asks the person for the passphrase."""
@@ -57,7 +56,7 @@ class PassphraseSigner:
         if self._opened is not None:
             return
         path = self._path or key_path()
-        opened = open_key(_read(path), self._ask())
+        opened = open_key(_read_key(path), self._ask())
         if opened.key != self._key:
             raise Refused(
                 f"{path} holds another key than the configuration names.",
@@ -75,8 +74,10 @@ class PassphraseSigner:
 
 
 def key_path() -> Path:
-    """Return where the key lies: beside the account's configuration where that is locked, else
-    beside the file that commands change. Raise Refused when the account has no home directory.
+    """Return the path of the account's key.
+
+    It lies beside the account's configuration where that is locked, else beside the file that
+    commands change. Raise Refused when the account has no home directory.
     """
     config = config_path() if read_person_config().lock_key else own_path()
     if config is None:
@@ -111,7 +112,7 @@ def create_key(passphrase: str, path: Path | None = None) -> str:
     return signing_key.key
 
 
-def _read(path: Path) -> Any:
+def _read_key(path: Path) -> Any:
     try:
         with open(path, encoding="utf-8", opener=regular_file) as stream:
             # Of the open file: the path could be exchanged between the check and the reading.
@@ -125,18 +126,17 @@ def _read(path: Path) -> Any:
 
 
 def approver_path(via: str) -> Path:
-    """Return where the key of a person who signs in lies. via: how the person is known."""
+    """Return the path of the key of a person who signs in. via: how the person is known."""
     # A hash, because `via` is text of the identity provider and may hold a path separator.
-    return (
-        key_path().with_name(FOLDER) / f"{hashlib.sha256(via.encode('utf-8')).hexdigest()[:32]}.key"
-    )
+    name = hashlib.sha256(via.encode("utf-8")).hexdigest()[:32]
+    return key_path().with_name(FOLDER) / f"{name}.key"
 
 
 class ApproverKeys:
     """The keys of people who sign in, as the page opens them. Used from any thread.
 
-    A stolen session could be used to try passphrases: one is tried at a time, because each takes 64
-    MiB, and after MAX_WRONG wrong ones in a row the key stays closed for WAIT_SECONDS.
+    A stolen session could be used to try passphrases, so after MAX_WRONG wrong ones in a row the
+    key stays closed for WAIT_SECONDS. One is tried at a time, because each takes 64 MiB.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -152,7 +152,7 @@ class ApproverKeys:
         Raise InvalidArgument, Refused.
         """
         path = approver_path(via)
-        return str(_read(path).get("public", "")) if path.exists() else ""
+        return str(_read_key(path).get("public", "")) if path.exists() else ""
 
     def create(self, via: str, passphrase: str) -> str:
         """Make the key of a person; return the public key.

@@ -20,23 +20,20 @@ if TYPE_CHECKING:
 HEADLESS = {"claude-code": "claude"} | {
     name: name for name in ("codex", "copilot", "opencode", "qwen", "droid")
 }
-"""Client -> the command by which it answers without a person: both a program and a reviewer of that
-name.
-"""
+"""Client -> its command without a person, which is the name of a program and of a reviewer."""
 
 # A second try gets past a failure that passes. Each try costs tokens of the day's budget.
 TRIES = 2
 """Reviews of one session that fail before it is left to the person."""
 
+# Sooner, the same failure would probably meet it again.
 TRY_AGAIN_SECONDS = 600.0
-"""How long a failed review rests: what ends in the same minute would meet the same trouble."""
+"""How long a failed review waits for its next try."""
 
 # A shorter time reviews sessions in which the person pauses; a longer one delays the lessons of a
 # killed client.
 QUIET = timedelta(minutes=30)
-"""After so long without an event a session counts as ended: a client that is killed
-tells no end.
-"""
+"""The time without an event after which a session counts as ended: a killed client reports none."""
 
 
 def reviewer_name(config: Config, entry: QueuedSession) -> str:
@@ -50,9 +47,7 @@ def reviewer_name(config: Config, entry: QueuedSession) -> str:
 
 
 def has_ended(entry: QueuedSession, now: datetime) -> bool:
-    """Return whether a session is over: its client said so, or nothing was heard of it
-    for a while.
-    """
+    """Return whether a session is over: its client said so, or has sent no event for QUIET."""
     if entry.event == "SessionEnd":
         return True
     try:
@@ -80,8 +75,8 @@ def due_sessions(config: Config) -> list[QueuedSession]:
         return []
     # Before the list is read: entries of a reviewer that was killed go back to the queue.
     reclaim_abandoned(config.home)
-    found = (entry for entry in waiting_sessions(config.home) if is_due(entry, switch, now))
-    return [entry for entry in found if reviewer_name(config, entry)]
+    due = (entry for entry in waiting_sessions(config.home) if is_due(entry, switch, now))
+    return [entry for entry in due if reviewer_name(config, entry)]
 
 
 def start_if_due(config: Config) -> "Popen[bytes] | None":
@@ -101,6 +96,8 @@ def review_news(config: Config, library: Library) -> str:
         if not was_declined(config.home, lesson.proposal_id)
     ]
     parts = [lessons_line(lessons)]
-    parts += [f"{count(failed, 'review')} failed (evolvable learn review auto)"] * bool(failed)
-    parts += [f'{count(nobody, "session")} to review: say "Review the last session"'] * bool(nobody)
+    if failed:
+        parts.append(f"{count(failed, 'review')} failed (evolvable learn review auto)")
+    if nobody:
+        parts.append(f'{count(nobody, "session")} to review: say "Review the last session"')
     return "; ".join(filter(None, parts))

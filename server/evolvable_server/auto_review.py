@@ -1,9 +1,8 @@
 """The process of automatic reviews: it reviews the sessions that ended and are due, and then ends.
 
 All windows share one: a lock lets one process work the queue, and that process looks again after it
-let the lock go. So no session is left behind by a process that found the lock taken. Nothing waits
-between reviews: the end of a session and the start of a server are the moments at which such a
-process starts.
+released the lock. So a process that finds the lock taken leaves no session behind. No process waits
+between reviews: one starts at the end of a session and at the start of a server.
 """
 
 import contextlib
@@ -44,20 +43,13 @@ NICE = 15
 """How much is added to the niceness of the process, and so to that of the client that it asks."""
 
 _NOT_MARKS = ("CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SSE_PORT")
-"""Variables of a client's own children that are no marks, and that a client of ours shall not
-inherit either.
-"""
+"""Further variables of a client for its children, which a client of ours must not inherit."""
 
 
 def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what a client marks its children with; the person's own
-    settings stay.
-    """
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in MARKS and name not in _NOT_MARKS
-    }
+    """Return an environment without a client's variables; the person's own settings stay."""
+    removed = {*MARKS, *_NOT_MARKS}
+    return {name: value for name, value in environment.items() if name not in removed}
 
 
 class AutoReviews:
@@ -77,12 +69,10 @@ class AutoReviews:
         session.
         """
         done = list[Reviewed]()
+        home = self._config.home
         while due_sessions(self._config):
-            results = list(
-                work_queue(
-                    self._library, self._caller, None, self._config.home, choose=self._choose
-                )
-            )
+            reviews = work_queue(self._library, self._caller, None, home, choose=self._choose)
+            results = list(reviews)
             done += results
             # `waits` means that the budget or the model allows no review now: another round would
             # loop without an end.
@@ -102,13 +92,11 @@ class AutoReviews:
         return replace(self._caller, project=entry.cwd, scopes=scopes), self._settings(reviewer)
 
     def _make_settings(self, reviewer: str) -> ReviewSettings:
-        settings = self._until.enter_context(
-            review_settings(replace(self._config, review=reviewer))
-        )
+        config = replace(self._config, review=reviewer)
+        settings = self._until.enter_context(review_settings(config))
         # Both the configuration and the switch limit the day: of each limit the lower one holds.
-        budget = stricter_budget(
-            settings.budget, parse_budget(self._switch.budget, settings.budget)
-        )
+        requested = parse_budget(self._switch.budget, settings.budget)
+        budget = stricter_budget(settings.budget, requested)
         return replace(settings, budget=budget, auto_refs=frozenset(self._switch.skills))
 
 
@@ -145,9 +133,9 @@ def review_due(config: Config) -> Sequence[Reviewed]:
 
 
 def main() -> None:
-    """Run the process of automatic reviews: of low priority, and silent.
+    """Run the process of automatic reviews, at a low priority and without output.
 
-    What fails waits in the queue.
+    A session whose review fails waits in the queue.
     """
     if hasattr(os, "nice"):
         os.nice(NICE)

@@ -27,8 +27,9 @@ dollars.
 The price is assumed for a model that has none, until Claude Code reports what a review did cost.
 """
 
-# Bytes: room for several hundred folders.
+# Room for several hundred folders.
 _MAX = 65_536
+"""Bytes of the switch that are read."""
 
 
 class AutoSwitch:
@@ -66,19 +67,24 @@ def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
     from evolvable_store import read_regular
 
     try:
-        found = json.loads(read_regular(place, _MAX))
+        fields = json.loads(read_regular(place, _MAX))
     except (OSError, ValueError, RecursionError):
         return AutoSwitch()
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         return AutoSwitch()
-    budget = found.get("budget")
-    lists = (found.get("projects"), found.get("skills"))
-    # A person may edit the file: entries that are no text are left out.
-    projects, skills = (
-        [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
-        for entries in lists
+    budget = fields.get("budget")
+    return AutoSwitch(
+        _keep_texts(fields.get("projects")),
+        _keep_texts(fields.get("skills")),
+        budget if isinstance(budget, str) else BUDGET,
     )
-    return AutoSwitch(projects, skills, budget if isinstance(budget, str) else BUDGET)
+
+
+def _keep_texts(entries: object) -> list[str]:
+    # A person may edit the file: entries that are no text are left out.
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, str)]
 
 
 def write_switch(home: "str | os.PathLike[str]", switch: AutoSwitch) -> None:
@@ -97,12 +103,15 @@ def write_switch(home: "str | os.PathLike[str]", switch: AutoSwitch) -> None:
 
 
 def was_declined(home: "str | os.PathLike[str]", lesson: int) -> bool:
-    """Return whether the person was asked about a lesson in a client and did not say yes."""
+    """Return whether the person was asked about a lesson in a client, and did not agree."""
     return os.path.lexists(os.path.join(home, "reviews", "declined", str(lesson)))
 
 
 def note_declined(home: "str | os.PathLike[str]", lessons: Iterable[int]) -> None:
-    """Note that no client asks about these lessons again, and no hook names them. Raise OSError."""
+    """Record that no client asks about these lessons again, and no hook names them.
+
+    Raise OSError.
+    """
     folder = os.path.join(home, "reviews", "declined")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     # An empty file for each lesson, so two processes can note theirs at once without a lock.
@@ -112,10 +121,10 @@ def note_declined(home: "str | os.PathLike[str]", lessons: Iterable[int]) -> Non
 
 
 def start_if_on(home: "str | os.PathLike[str]", folder: object) -> bool:
-    """Start the process that reviews ended sessions, where the switch is on for a folder; return
-    whether it started.
+    """Start the process that reviews ended sessions, where the switch is on for a folder.
 
-    folder: of the session that ended; one that is not known counts as covered. Raise OSError.
+    Return whether it started. folder: that of the session that ended; an unknown one counts as
+    covered. Raise OSError.
     """
     switch = read_switch(home)
     if not switch.projects or (isinstance(folder, str) and folder and not switch.covers(folder)):

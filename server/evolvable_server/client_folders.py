@@ -22,9 +22,7 @@ from evolvable_store.workingcopy import (
 )
 
 VARIABLES = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}
-"""Client in `[clients]` of the account's configuration -> the variable with which the client is
-told the same.
-"""
+"""Client in `[clients]` of the account's configuration -> the variable with the same meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +54,20 @@ class ClientHomes:
 def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
     """Return where the clients keep the person's own, for a command.
 
-    unasked: whether the folders are taken without a question: then none in a git work tree comes
-    from a variable.
+    unasked: whether the folders are taken without a question. Then a variable that names a folder
+    in a git work tree does not count.
     """
     user, person = Path.home(), is_person()
-    found, remarks = dict[str, Path](), list[str]()
+    folders, remarks = dict[str, Path](), list[str]()
     for client, variable in VARIABLES.items():
         usual = config.person.clients.get(client) or user / f".{client}"
         value = os.environ.get(variable)
         place = Path(value).expanduser().absolute() if value else usual
-        tree = work_tree(Path(os.path.realpath(place))) if place != usual else None
-        if place != usual and not person:
+        folders[client] = usual
+        if place == usual:
+            continue
+        tree = work_tree(Path(os.path.realpath(place)))
+        if not person:
             remarks.append(
                 f"{variable} does not count without a person at a terminal; {usual} is looked at."
             )
@@ -75,31 +76,30 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
                 f"{variable} names {place} in the git work tree {tree}, which is not taken "
                 "without a question."
             )
-        # A remark of this round says that the variable does not count.
-        found[client] = usual if remarks and remarks[-1].startswith(variable) else place
-    return ClientHomes(user, found["claude"], found["codex"], tuple(remarks))
+        else:
+            folders[client] = place
+    return ClientHomes(user, folders["claude"], folders["codex"], tuple(remarks))
 
 
 def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     """Return where the clients have the person's own skills and commands, there or not."""
     # A variable may move a client's folder out of the home folder.
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
-    # The other is that of its projects.
+    # `.opencode` is the folder of OpenCode in a project.
     moved[homes.user / ".opencode"] = homes.user / ".config/opencode"
     skills = [moved.get(path.parent, path.parent) / path.name for path in skill_folders(homes.user)]
     return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
 
 
 def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
-    """Return the folders of the installed clients that are there, those of the nearest project
-    behind the user's.
+    """Return the existing folders of the installed clients, the user's before the projects'.
 
-    Claude Code reads skills and commands in ~/.claude and in .claude of the project, Codex
-    ~/.codex/skills and ~/.agents/skills and, in the project, .agents/skills and .codex/skills,
-    Cursor ~/.cursor/skills and .cursor/skills. Plugins have a folder of skills each. In a work tree
-    of git, those of the projects around it follow; for a linked work tree, the folders are those of
-    the main one. A folder of a project is left out when a link in a repository leads to it and it
-    lies outside of that repository.
+    Claude Code reads skills and commands in ~/.claude and in .claude of the project. Codex reads
+    ~/.codex/skills and ~/.agents/skills and, in the project, .agents/skills and .codex/skills.
+    Cursor reads ~/.cursor/skills and .cursor/skills. Plugins have a folder of skills each. In a
+    work tree of git, those of the projects around it follow; for a linked work tree, the folders
+    are those of the main one. A folder of a project is left out when a link in a repository leads
+    to it and it lies outside of that repository.
     """
     own = own_folders(homes)
     plugins = dict.fromkeys(
@@ -107,7 +107,7 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
     )
     own_paths = {folder.path for folder in own}
     # In a home folder that is a project itself, these are the user's own.
-    theirs = [
+    in_projects = [
         folder
         for folder in project_folders(homes.user, project)
         if folder.path not in own_paths and folder.path.is_dir()
@@ -115,7 +115,7 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
     return [
         *(folder for folder in own if folder.path.is_dir()),
         *(ClientFolder(path, is_plugin=True) for path in plugins),
-        *(folder for folder in theirs if link_out_of_repository(folder.path) is None),
+        *(folder for folder in in_projects if link_out_of_repository(folder.path) is None),
     ]
 
 
@@ -124,16 +124,16 @@ def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
     there or not.
     """
     around = surroundings_of(directory, Path(os.path.realpath(home)))
-    found = [_of_project(place) for place in around.places]
+    projects = [_list_project_folders(place) for place in around.places]
     existing = [
-        folders for folders in found if any(os.path.lexists(folder.path) for folder in folders)
+        folders for folders in projects if any(os.path.lexists(folder.path) for folder in folders)
     ]
-    # Outside of a git work tree, the nearest project alone counts.
-    return [
-        folder for folders in (existing if around.nested else existing[:1]) for folder in folders
-    ]
+    if not around.nested:
+        # Outside of a git work tree, the nearest project alone counts.
+        existing = existing[:1]
+    return [folder for folders in existing for folder in folders]
 
 
-def _of_project(place: Path) -> Sequence[ClientFolder]:
+def _list_project_folders(place: Path) -> Sequence[ClientFolder]:
     skills = [ClientFolder(path, place) for path in skill_folders(place)]
     return [*skills, ClientFolder(place / ".claude" / COMMANDS, place, Kind.PROMPT)]

@@ -51,12 +51,11 @@ MARKS = {
     "FACTORY_EXEC_TARGET_AUTONOMY": "droid",
     "FACTORY_UPSTREAM_CLIENT_TYPE": "droid",
 }
-"""Variables that the real clients set in the shells of their agents, and the client that each
-belongs to.
+"""Variable that a real client sets in the shells of its agents -> the client.
 
-Each was seen there; tests/data/client_shells says in which. Settings that people export themselves,
-such as CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks, nor is a name that no client owns,
-such as OpenCode's AGENT.
+Each was recorded there; tests/data/client_shells names the client. Settings that people export
+themselves, such as CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks. Neither is a name that no
+client owns, such as OpenCode's AGENT.
 """
 
 
@@ -81,24 +80,22 @@ def at_terminal() -> bool:
 
 
 def is_person() -> bool:
-    """Return whether a person runs this process: somebody at a terminal that carries no client's
-    mark.
-    """
+    """Return whether a person runs this process: at a terminal, and without a client's mark."""
     return cli_identity(os.environ).principal is Principal.PERSON
 
 
 NO_TERMINAL = "no terminal"
-"""How a command is known that has neither a terminal nor a client's mark: a script's, a service's,
-or an agent's.
+"""The `via` of a command with neither a terminal nor a client's mark.
+
+A script, a service or an agent runs it.
 """
 
 
 def cli_identity(environment: Mapping[str, str]) -> Identity:
-    """Return on whose behalf a command runs: a person only at a terminal that carries no client's
-    mark.
+    """Return on whose behalf a command runs: a person's only as `is_person` says.
 
-    A terminal is no proof: an agent with a shell can open one and unset variables. docs/promises.md
-    says so.
+    A terminal is no proof: an agent with a shell can open one and unset variables; see
+    docs/promises.md.
     """
     client = marked_client(environment)
     if client is not None:
@@ -111,16 +108,16 @@ def cli_identity(environment: Mapping[str, str]) -> Identity:
 def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
     """Return the actor that operations of this identity name.
 
-    decides: a script whose token may approve.
+    decides: whether a script with a token that may approve makes a decision.
     """
-    person = identity.principal is Principal.PERSON or (
-        decides and identity.principal is Principal.SCRIPT
-    )
-    return Actor.HUMAN if person else Actor.AGENT
+    is_deciding_script = decides and identity.principal is Principal.SCRIPT
+    if identity.principal is Principal.PERSON or is_deciding_script:
+        return Actor.HUMAN
+    return Actor.AGENT
 
 
 SELF_CHECK = "evolvable/self-check"
-"""In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
+"""The key in the `_meta` of a call by which the program tests itself: no agent sees the answer."""
 
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
@@ -132,9 +129,7 @@ TOOLSETS = "EVOLVABLE_TOOLSETS"
 GROUPS = ("ags", "delegation", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
 SMALL = "small"
-"""The group for a client that sends every tool with each request: of the usual tools, the five that
-a task needs.
-"""
+"""The group for a client that sends every tool with each request: the five tools a task needs."""
 TOOL_PREFIX = "EVOLVABLE_TOOL_PREFIX"
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
@@ -196,19 +191,19 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         home=place,
         # Claude Code names the project; other clients start the server in its folder.
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
-        scope=_scope(env.get(SCOPE)),
+        scope=_parse_scope(env.get(SCOPE)),
         # A session that is named outright counts before the client's own.
         session=client_session(
             next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)
         ),
-        embedder=_setting(env.get(EMBEDDER), "auto", "off"),
+        embedder=_read_setting(env.get(EMBEDDER), "auto", "off"),
         # A process of a reviewer asks no judge, which could start another reviewer.
-        judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
+        judge="off" if is_review_process(env) else _read_role(person, "judge", "auto"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
         hooks=hooks_on(env),
-        approve=stricter_level(person.approve, _approve(env.get(APPROVE))),
-        review=_who_answers(person, "reviewer", "handoff") if reviews_on(env) else "off",
+        approve=stricter_level(person.approve, _parse_approve(env.get(APPROVE))),
+        review=_read_role(person, "reviewer", "handoff") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
@@ -248,16 +243,16 @@ def names_address(variable: str) -> bool:
 
 
 def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a child that may ask a model: the addresses in it are those that
-    the person's configuration names, and no others.
+    """Return the environment for a child that may ask a model.
+
+    The only addresses in it are those that the person's configuration names.
     """
-    without_addresses = {
-        name: value for name, value in environment.items() if not names_address(name)
-    }
+    variables = {name: value for name, value in environment.items() if not names_address(name)}
     models = config.person.models
-    own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ADDRESSED if name in models}
-    proxy = models.get("proxy")
-    return without_addresses | own | (dict.fromkeys(PROXIES, proxy) if proxy else {})
+    variables |= {f"{name.upper()}{_ADDRESS}": models[name] for name in ADDRESSED if name in models}
+    if proxy := models.get("proxy"):
+        variables |= dict.fromkeys(PROXIES, proxy)
+    return variables
 
 
 def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
@@ -277,11 +272,9 @@ def open_address(url: str) -> Path:
 
     Raise UntrustedHome, InvalidArgument.
     """
-    return Path(
-        postgres_addresses().home_of(
-            url, Path(address_folders()), lambda: read_person_config().addresses
-        )
-    )
+    folders = Path(address_folders())
+    home = postgres_addresses().home_of(url, folders, lambda: read_person_config().addresses)
+    return Path(home)
 
 
 def library_names(home: Path) -> tuple[str, ...]:
@@ -421,8 +414,8 @@ def process_session() -> str:
     return f"process-{os.getpid()}-{time.time_ns():x}"
 
 
-def _setting(text: str | None, usual: str, *words: str) -> str:
-    """Return what is set, one of our own words in small letters; nothing set is the usual."""
+def _read_setting(text: str | None, usual: str, *words: str) -> str:
+    """Return the value of a variable, `usual` for an empty one; `words` in small letters."""
     value = (text or "").strip() or usual
     small = value.lower()
     if small in OFF:
@@ -430,18 +423,15 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     return small if small in (usual, *words) else value
 
 
-def _who_answers(person: PersonConfig, role: str, usual: str) -> str:
-    """Return who answers in a role, as the person's configuration says, else the usual."""
+def _read_role(person: PersonConfig, role: str, usual: str) -> str:
+    """Return the models of a role with commas between them, `usual` where none is configured."""
     return ",".join(person.model_roles.get(role, ())) or usual
 
 
-def _approve(text: str | None) -> str:
-    level = _setting(text, "off", *LEVELS)
+def _parse_approve(text: str | None) -> str:
+    level = _read_setting(text, "off", *LEVELS)
     if level not in LEVELS:
-        raise InvalidArgument(
-            f"{APPROVE} is {level[:40]!r}.",
-            f"It is one of {', '.join(LEVELS)}.",
-        )
+        raise InvalidArgument(f"{APPROVE} is {level[:40]!r}.", f"It is one of {', '.join(LEVELS)}.")
     return level
 
 
@@ -456,10 +446,7 @@ def toolsets_of(text: str | None) -> tuple[str, ...]:
     unknown = [name for name in names if name not in (*GROUPS, SMALL, *OFF)]
     if unknown:
         hint = f"There is {', '.join((*GROUPS, SMALL))}."
-        raise InvalidArgument(
-            f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).",
-            hint,
-        )
+        raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
     return tuple(name for name in names if name in (*GROUPS, SMALL))
 
 
@@ -477,7 +464,7 @@ def tool_prefix_of(text: str | None) -> str:
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
-def _scope(text: str | None) -> str | None:
+def _parse_scope(text: str | None) -> str | None:
     if not text:
         return None
     try:
@@ -487,19 +474,19 @@ def _scope(text: str | None) -> str | None:
 
 
 def file_status(path: Path | None) -> tuple[int, ...]:
-    """Return what changes when a file does; empty where there is none."""
+    """Return numbers that change when a file does; none where there is no file."""
     try:
-        found = os.stat(path) if path is not None else None
+        status = os.stat(path) if path is not None else None
     except OSError:
-        found = None
-    if found is None:
+        status = None
+    if status is None:
         return ()
     # The inode and the time of change too: a file that replaces another may have its size and date.
     return (
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_mode,
-        found.st_uid,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_mode,
+        status.st_uid,
     )

@@ -33,20 +33,24 @@ from evolvable_store import Signer, write_private
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
 from evolvable_tools.llm import ModelEndpoint
 
-# A command that waits for a passphrase holds the lock for longer; the other one is told to try
-# again.
+# A command that waits for a passphrase holds the lock for longer; the other one then ends with
+# LibraryBusy.
 _LOCK_SECONDS = 10.0
+"""How long a command waits for another one that changes the same file."""
+
+_UNSET = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
 
 
 def edit_config(
     change: Callable[[TOMLDocument], None], home: Path, signer: Signer | None = None
 ) -> PersonConfig:
-    """Change the person's configuration and return what the file says then.
+    """Change the person's configuration, and return the settings of the new file.
 
     change: edits the parsed document in place. home: the library that the change is for. signer:
-    signs the settings, where approvals are locked; its `unlock` is called here. Raise Refused when
-    the account has no home directory, the settings need a signature, or a second file would not
-    count for this library; InvalidArgument when the file is not valid TOML.
+    signs the settings, where approvals are locked; its `unlock` is called here.
+
+    Raise Refused when the account has no home directory, the settings need a signature, or a second
+    file would not count for this library. Raise InvalidArgument when the file is not valid TOML.
     """
     path = edited_path(home)
     # From the reading to the writing: of two changes at once none is lost.
@@ -90,11 +94,9 @@ def edited_path(home: Path) -> Path:
     if second_path() is not None:
         person = read_library_config(home)
         if person.ignored:
-            hint = (
-                "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-            )
             raise Refused(
-                f"{person.editable.path} names nothing for {home}: {person.ignored}.", hint
+                f"{person.editable.path} names nothing for {home}: {person.ignored}.",
+                _UNSET,
             )
     path = second_path() or config_path()
     if path is None:
@@ -108,17 +110,16 @@ def edited_path(home: Path) -> Path:
 def check_account_file(what: str) -> None:
     """Check that commands change the account's file.
 
-    what: that file alone names it. Raise Refused.
+    what: the setting that only this file can have. Raise Refused.
     """
     if (path := second_path()) is not None:
-        hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-        raise Refused(f"{what} in {path} does not count: only {config_path()} says that.", hint)
+        raise Refused(f"{what} in {path} does not count: only {config_path()} says that.", _UNSET)
 
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[None]:
     # Only the account's folder is made private; a second file lies where the person put it.
-    _own_folder(path.parent, private=path == config_path())
+    _make_own_folder(path.parent, private=path == config_path())
     try:
         with FileLock(path.with_name(f".{path.stem}.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
             yield
@@ -126,10 +127,11 @@ def _lock_file(path: Path) -> Iterator[None]:
         raise LibraryBusy(f"Another command is changing {path}.", "Try again.") from None
 
 
-def _own_folder(folder: Path, *, private: bool) -> None:
+def _make_own_folder(folder: Path, *, private: bool) -> None:
     """Make the folder with mode 0700.
 
-    private: give one of this account that mode, and raise Refused for another's.
+    private: also give an existing folder of this account that mode, and raise Refused for another
+    account's.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if os.name != "posix" or not private:
@@ -152,29 +154,30 @@ def set_trusted(
     is_trusted: bool = True,
     follow: bool = False,
 ) -> None:
-    """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise
-    as `edit_config`.
+    """Add a folder to those that the person trusts in the library of `home`, or take it out.
 
-    An entry for every library stays where the folder is wanted, and goes where it is not. follow:
-    the scan alone decides on what a pull brings there; an entry that says so stays so.
+    An entry of the folder for every library stays with `is_trusted`, and goes without. follow:
+    whether the scan alone decides on what a pull brings there; an entry that has it keeps it. Raise
+    as `edit_config`.
     """
-    entry: dict[str, Any] = {"folder": str(folder), "home": str(home)}
 
     def change(document: Any) -> None:
         entries = document.pop("trusted", [])
         # Entries for another folder or another library stay.
         remaining = [
-            item
-            for item in entries
-            if item.get("folder") != str(folder) or item.get("home", str(home)) != str(home)
+            entry
+            for entry in entries
+            if entry.get("folder") != str(folder) or entry.get("home", str(home)) != str(home)
         ]
         if is_trusted:
-            here = [item for item in entries if item not in remaining]
-            every = [item for item in here if "home" not in item]
-            own = entry | (
-                {"follow": True} if follow or any(item.get("follow") for item in here) else {}
-            )
-            remaining = [*remaining, *every, *([own] if follow or not every else [])]
+            former = [entry for entry in entries if entry not in remaining]
+            for_all = [entry for entry in former if "home" not in entry]
+            own: dict[str, Any] = {"folder": str(folder), "home": str(home)}
+            if follow or any(entry.get("follow") for entry in former):
+                own["follow"] = True
+            remaining += for_all
+            if follow or not for_all:
+                remaining.append(own)
         if remaining:
             document["trusted"] = remaining
 
@@ -188,18 +191,20 @@ class NoSuchCommand(NotFound):
 def add_command(
     role: str, command: Command, home: Path, signer: Signer | None = None
 ) -> PersonConfig:
-    """Name a command, or name another one by this name; return what the file says then.
+    """Name a command, in place of a former one of this name; return as `edit_config`.
 
-    Raise as `edit_config`; nothing changed then.
+    Raise as `edit_config`, with nothing changed.
     """
 
     def change(document: Any) -> None:
         # Without a header of its own: each entry has one.
         table = document.setdefault(role, tomlkit.table(is_super_table=True))
-        entry = {"command": list(command.argv)} | (
-            {"folder": command.folder} if command.folder else {}
-        )
-        table[command.name] = entry | ({"agents": True} if command.agents else {})
+        entry: dict[str, Any] = {"command": list(command.argv)}
+        if command.folder:
+            entry["folder"] = command.folder
+        if command.agents:
+            entry["agents"] = True
+        table[command.name] = entry
 
     return edit_config(change, home, signer)
 
@@ -221,9 +226,9 @@ def remove_command(role: str, name: str, home: Path, signer: Signer | None = Non
 
 
 def add_model(endpoint: ModelEndpoint, home: Path, signer: Signer | None = None) -> PersonConfig:
-    """Name a model, or name another one by this name; return what the file says then.
+    """Name a model, in place of a former one of this name; return as `edit_config`.
 
-    Raise as `edit_config`; nothing changed then.
+    Raise as `edit_config`, with nothing changed.
     """
 
     def change(document: Any) -> None:
@@ -251,6 +256,7 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
                 f"No model is named {ascii(name[:80])}.", f"Those named: {listing}."
             )
         for role, names in document.get("roles", {}).items():
+            # One model may stand as a text, several as a list.
             if name in ([names] if isinstance(names, str) else names):
                 hint = f"Name others first: evolvable role model role {role} NAME..."
                 raise Refused(f"{name} answers as {role}.", hint)
@@ -262,7 +268,7 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
 def set_model_role(
     role: str, names: Sequence[str], home: Path, signer: Signer | None = None
 ) -> PersonConfig:
-    """Say which models answer in a role, in order; without names the role is as usual.
+    """Set the models that answer in a role, in order; without names the role is as usual.
 
     Raise as `edit_config`.
     """
@@ -278,79 +284,65 @@ def set_model_role(
 
 
 _SHARED = ("approvals.key", "approvers", "joined")
-"""What lies beside a file of settings and belongs to it."""
+"""Names of files and folders beside a file of settings that belong to it."""
 
 
 def shared_files(path: Path) -> list[Path]:
-    """Return the file of settings at `path` and what belongs to it, as far as it is there."""
-    every = (
-        path,
-        path.with_name(f".{path.stem}.lock"),
-        *(path.with_name(name) for name in _SHARED),
-    )
-    return [file for file in every if os.path.lexists(file)]
+    """Return the file of settings at `path` and those that belong to it, as far as they exist."""
+    lock = path.with_name(f".{path.stem}.lock")
+    files = [path, lock, *(path.with_name(name) for name in _SHARED)]
+    return [file for file in files if os.path.lexists(file)]
 
 
 def own_entries(person: PersonConfig, home: Path) -> list[str]:
-    """Return, in words, what the file that commands change says of the library in `home` alone."""
+    """Return, in words, the entries for the library in `home` alone in the file that commands
+    change.
+    """
     if person.ignored:
         return []
     settings, place = person.editable, os.path.realpath(home)
-    trusted = [
-        f"the trusted folder {entry.folder}"
-        for entry in settings.trusted
-        if _is_of(entry.home, place)
+    trusted = [entry.folder for entry in settings.trusted if _is_same_home(entry.home, place)]
+    remotes = [remote.name for remote in settings.remotes if _is_same_home(remote.home, place)]
+    homes = [listed_home for listed_home in settings.homes if _is_same_home(listed_home, place)]
+    return [
+        *(f"the trusted folder {folder}" for folder in trusted),
+        *(f"the remote {name}" for name in remotes),
+        *(f"the home {listed_home}" for listed_home in homes),
     ]
-    remotes = [
-        f"the remote {remote.name}" for remote in settings.remotes if _is_of(remote.home, place)
-    ]
-    return (
-        trusted
-        + remotes
-        + [
-            f"the home {listed_home}"
-            for listed_home in settings.homes
-            if _is_of(listed_home, place)
-        ]
-    )
 
 
 def shared_entries(settings: PersonConfig, home: Path | None = None) -> list[str]:
-    """Return, in words, what a file of settings names, without what is of the library in `home`
+    """Return, in words, the entries of a file of settings, without those for the library in `home`
     alone.
     """
     place = os.path.realpath(home) if home is not None else ""
-    groups = [(role, sorted(settings.commands.get(role, {}))) for role in ROLES]
-    groups += [
+    remotes = [
+        f"{remote.name} of {remote.home}"
+        for remote in settings.remotes
+        if not _is_same_home(remote.home, place)
+    ]
+    trusted = [
+        str(entry.folder) for entry in settings.trusted if not _is_same_home(entry.home, place)
+    ]
+    groups = [
+        *((role, sorted(settings.commands.get(role, {}))) for role in ROLES),
         ("models", sorted([*settings.endpoints, *settings.models])),
         ("roles", sorted(settings.model_roles)),
+        ("remotes", remotes),
+        ("trusted folders", trusted),
     ]
-    groups += [
-        (
-            "remotes",
-            [
-                f"{remote.name} of {remote.home}"
-                for remote in settings.remotes
-                if not _is_of(remote.home, place)
-            ],
-        )
-    ]
-    groups += [
-        (
-            "trusted folders",
-            [str(entry.folder) for entry in settings.trusted if not _is_of(entry.home, place)],
-        )
-    ]
-    key = [f"the approvals key {settings.lock_key[:16]}"] if settings.lock_key else []
-    return [f"{what}: {', '.join(names)}" for what, names in groups if names] + key
+    lines = [f"{what}: {', '.join(names)}" for what, names in groups if names]
+    if settings.lock_key:
+        lines.append(f"the approvals key {settings.lock_key[:16]}")
+    return lines
 
 
-def _is_of(home: Path | str | None, place: str) -> bool:
+def _is_same_home(home: Path | str | None, place: str) -> bool:
     return home is not None and os.path.realpath(home) == place
 
 
 def forget_library(home: Path, signer: Signer | None = None) -> None:
-    """Take what is of the library in `home` alone out of the configuration.
+    """Remove the entries for the library in `home` alone from the configuration.
 
     Raise as `edit_config`.
     """
@@ -359,9 +351,13 @@ def forget_library(home: Path, signer: Signer | None = None) -> None:
     def change(document: Any) -> None:
         for name in ("trusted", "remotes"):
             entries = document.pop(name, [])
-            if remaining := [entry for entry in entries if not _is_of(entry.get("home"), place)]:
+            if remaining := [
+                entry for entry in entries if not _is_same_home(entry.get("home"), place)
+            ]:
                 document[name] = remaining
-        if homes := [entry for entry in document.pop("homes", []) if not _is_of(entry, place)]:
+        if homes := [
+            entry for entry in document.pop("homes", []) if not _is_same_home(entry, place)
+        ]:
             document["homes"] = homes
 
     edit_config(change, home, signer)

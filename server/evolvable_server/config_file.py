@@ -1,4 +1,4 @@
-"""Read and write files of settings: each whole, and private to its account."""
+"""Read files of settings, each whole and only where no other account can write it."""
 
 import os
 import stat
@@ -7,14 +7,15 @@ from pathlib import Path
 from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
 
-# Bytes. A file of settings has a few thousand.
+# A file of settings has a few thousand.
 MAX_BYTES = 1_000_000
+"""Bytes of a file of settings that are read."""
 
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
 CORRECT = "Correct the file; no default replaces it."
-"""What to do about a file that is not valid."""
+"""The hint for a file that is not valid."""
 
 
 def read_config_text(path: Path) -> str | None:

@@ -1,6 +1,6 @@
 """The settings of a hook: where the library is, whether hooks are on, and how sessions are named.
 
-A client waits for a hook, so this part of `config` imports next to nothing.
+A client waits for a hook, so this module, unlike `config`, imports next to nothing.
 """
 
 import importlib
@@ -39,11 +39,11 @@ def expand_path(path: str) -> str:
 
     Raise RuntimeError, as pathlib does, for a `~/` that stands for nothing.
     """
-    found = os.path.expanduser(path)
-    if path.startswith("~/") and found == path:
+    expanded = os.path.expanduser(path)
+    if path.startswith("~/") and expanded == path:
         # Else it would be a folder named ~ of the working directory.
         raise RuntimeError(NO_ACCOUNT_HOME)
-    return os.path.abspath(found)
+    return os.path.abspath(expanded)
 
 
 def library_home(environment: Mapping[str, str]) -> str:
@@ -87,23 +87,15 @@ def is_review_process(environment: Mapping[str, str]) -> bool:
 
 
 def hooks_on(environment: Mapping[str, str]) -> bool:
-    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or this is a
-    review.
-    """
-    return (
-        not is_review_process(environment)
-        and (environment.get(HOOKS) or "on").strip().lower() not in OFF
-    )
+    """Return whether hooks do anything: unless EVOLVABLE_HOOKS is off or this is a review."""
+    value = environment.get(HOOKS) or "on"
+    return not is_review_process(environment) and value.strip().lower() not in OFF
 
 
 def reviews_on(environment: Mapping[str, str]) -> bool:
-    """Return whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this
-    is a review.
-    """
-    return (
-        not is_review_process(environment)
-        and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
-    )
+    """Return whether sessions are reviewed: unless EVOLVABLE_REVIEW is off or this is a review."""
+    value = environment.get(REVIEW) or "handoff"
+    return not is_review_process(environment) and value.strip().lower() not in OFF
 
 
 BEARERS = ("token:", "oauth:")
@@ -116,15 +108,17 @@ CLIENT = "client:"
 
 
 def bearer_session(bearer: str, session: str | None) -> str:
-    """Return the session of a bearer's call: what the client names, behind the bearer, who begins
-    as BEARERS do.
+    """Return the session of a bearer's call: the bearer, which begins as BEARERS, then the client's
+    own session.
     """
     return f"{bearer}/{session}" if session else bearer
 
 
 _CLIENT_KEYS = {"FACTORY_API_KEY": "FACTORY_API_KEY", "OPENAI_API_KEY": "QWEN_CODE_SESSION_ID"}
-"""Keys with which a client pays its own model and that it hands to its servers, and by which
-variable that client is known: OPENAI_API_KEY is a person's own in others.
+"""Key of a client's own model that it passes on to its servers -> the variable that marks this
+client.
+
+In other clients OPENAI_API_KEY is the person's own.
 """
 
 
@@ -134,19 +128,22 @@ def drop_client_keys(environment: MutableMapping[str, str], needed: Collection[s
 
     needed: variables that the person's configuration names for the library's models.
     """
-    for key in [
-        key for key, mark in _CLIENT_KEYS.items() if environment.get(mark) and key not in needed
-    ]:
-        environment.pop(key, None)
+    # Before any is removed: FACTORY_API_KEY is its own mark.
+    marked = [key for key, mark in _CLIENT_KEYS.items() if environment.get(mark)]
+    for key in marked:
+        if key not in needed:
+            environment.pop(key, None)
 
 
 def client_session(session: str | None) -> str | None:
     """Return the session of a call for which no token was shown, as its client names it."""
     # A client must not name a session that looks like a bearer's.
-    return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session
+    if session is not None and session.startswith(BEARERS):
+        return f"{CLIENT}{session}"
+    return session
 
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "EVOLVABLE_FITS": "the threshold follows the size of the library, see docs/lookup.md",
     "EVOLVABLE_RERANKER": (
         "with an embedder (EVOLVABLE_EMBEDDER), late interaction orders the first matches"
@@ -162,16 +159,12 @@ _INSTEAD = {
         "count here"
     ),
 }
-"""What takes the place of variables that are no longer read. A variable that makes the policy
-stricter is still read: REVIEW with one of OFF.
-"""
+"""Variable that is no longer read -> what replaces it. REVIEW with one of OFF is still read."""
 
 
 def removed_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that is set and no longer read: its name, and what takes its
-    place.
-    """
-    for name, instead in _INSTEAD.items():
+    """Yield a line for each variable that is set and no longer read, with its replacement."""
+    for name, instead in _REPLACEMENTS.items():
         # A value that switches reviews off is still read.
         switches_off = name == REVIEW and not reviews_on({name: environment.get(name, "")})
         if environment.get(name) and not switches_off:

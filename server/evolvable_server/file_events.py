@@ -1,10 +1,10 @@
 """Events of the file system: what changed below some directories. A thread waits without waking up
 meanwhile.
 
-Linux has inotify, called here directly: watchfiles asks 50 times a second whether there is
-something. Other systems use watchfiles. Events only say where to look; that they are complete is
-never assumed. Any system can refuse them, for a limit of the account or a permission: an
-`EventSource` then waits without events, and asks again.
+Linux has inotify, called here directly: watchfiles would poll 50 times a second. Other systems use
+watchfiles. Events only say where to look, and no caller assumes that they are complete. Any system
+can refuse them, for a limit of the account or a permission: an `EventSource` then waits without
+events, and asks again.
 """
 
 import contextlib
@@ -28,15 +28,8 @@ batch.
 """
 
 # The values of <sys/inotify.h>, which are the same on all architectures.
-_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = (
-    2,
-    4,
-    8,
-    0x40,
-    0x80,
-    0x100,
-    0x200,
-)
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 2, 4, 8
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED, _DIRECTORY = 0x400, 0x800, 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _NO_LINK, _EXCLUDE_UNLINKED = 0x01000000, 0x02000000, 0x04000000
 _NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
@@ -44,26 +37,27 @@ _TREE = _MODIFY | _ATTRIB | _CLOSE_WRITE | _NAMES | _ONLY_DIRECTORY | _NO_LINK |
 _FILE = _MODIFY | _CLOSE_WRITE
 _NEW_FILES = _CREATE | _MOVED_TO | _ONLY_DIRECTORY
 _HEADER = struct.Struct("iIII")
-# Bytes: about 2,000 events with short names. A longer queue takes several reads.
+# About 2,000 events with short names. A longer queue takes several reads.
 _BUFFER = 65_536
-# What the system answers where a limit of the account or of memory is reached.
+"""Bytes of one read."""
+# The errors of a limit of the account or of memory.
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM)
-# What it answers for a path that has gone, or is a link.
+# The errors of a path that has gone, or is a link.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class FileEvents(Protocol):
-    """What one thread waits for, and any thread can wake.
+    """Events that one thread waits for, and any thread can wake.
 
-    lost: whether events were dropped since it was last set. failure: why a directory gives no
-    events, None where all do.
+    lost: whether events were dropped since the caller last cleared it. failure: why a directory
+    gives no events, None where all do.
     """
 
     lost: bool
     failure: OSError | None
 
     def wait(self, seconds: float) -> set[str]:
-        """Return the paths that changed; none when the time is over or somebody called `wake`.
+        """Return the paths that changed; none when the time is over or a thread called `wake`.
 
         Raise OSError.
         """
@@ -83,30 +77,30 @@ def tree_events(folders: Iterable[Path]) -> FileEvents:
     if not has_inotify():
         return _WatchfilesEvents(folders)
     events = InotifyEvents()
-    with _closed_by_an_error(events):
+    with _close_on_error(events):
         for folder in folders:
             events.watch_tree(os.fspath(folder))
     return events
 
 
 def library_events(home: Path, locks: Path) -> "InotifyEvents | None":
-    """Watch the files of a library, and for the end of the process that holds a lock; None where no
-    inotify is.
+    """Watch the files of a library, and the end of the process that holds a lock; None without
+    inotify.
 
-    The kernel closes what a dying process had open, which is an event like any other. Raise OSError
-    where the system allows no more.
+    The kernel closes the files of a process that ends, which is an event like any other. Raise
+    OSError where the system allows no more.
     """
     if not has_inotify():
         return None
     events = InotifyEvents(batch=False)
-    with _closed_by_an_error(events):
+    with _close_on_error(events):
         events.watch_files(home, (*LIBRARY_FILES, *PLACES_FILES, CHANGE_MARK))
         events.watch_closing(locks)
     return events
 
 
 @contextlib.contextmanager
-def _closed_by_an_error(events: FileEvents) -> Iterator[None]:
+def _close_on_error(events: FileEvents) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -130,8 +124,8 @@ def has_inotify() -> bool:
 
 
 class EventSource:
-    """Events for one thread, for as long as the system gives them; without any, a wait only takes
-    its time.
+    """Events for one thread, as long as the system gives them; without any, a wait ends after its
+    time.
 
     Any thread may call `wake`.
     """
@@ -142,10 +136,10 @@ class EventSource:
         report: Callable[[OSError | None], None],
         stop: threading.Event,
     ) -> None:
-        """Begin. attempt: makes the events, or raises OSError. report: is given what fails, None
-        when nothing does.
+        """Ask the system for events.
 
-        stop: ends a wait without events.
+        attempt: makes the events, or raises OSError. report: called with the failure, None where
+        there is none. stop: ends a wait without events.
         """
         self._attempt, self._report, self._stop = attempt, report, stop
         self._events: FileEvents | None = None
@@ -166,7 +160,7 @@ class EventSource:
     def wait(self, seconds: float) -> set[str]:
         """Return the paths that changed.
 
-        None when the time is over, somebody called `wake`, or no events come.
+        None of them when the time is over, a thread called `wake`, or no events come.
         """
         if self._events is None:
             self._stop.wait(seconds)
@@ -186,7 +180,7 @@ class EventSource:
 
     def wake(self) -> None:
         """End the wait of the other thread, or its next one."""
-        # Another thread may close them meanwhile.
+        # A local, because another thread may close them meanwhile.
         if (events := self._events) is not None:
             events.wake()
 
@@ -209,7 +203,7 @@ def _call(name: str, *arguments: Any) -> int:
     """Call a function of the C library. Raise OSError."""
     import ctypes  # start time: nobody waits for events before the first answer
 
-    result = int(getattr(_c_library(), name)(*arguments))
+    result = int(getattr(_load_c_library(), name)(*arguments))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -217,7 +211,7 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 @cache
-def _c_library() -> Any:
+def _load_c_library() -> Any:
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)
@@ -243,14 +237,13 @@ class InotifyEvents:
         self._poll.register(self._woken, select.POLLIN)
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
-        # Directories in which only files of these names count; none stands for all files.
+        # Directories without those below them -> the names of the files that count, none for all.
         self._flat: dict[str, frozenset[str]] = {}
 
     def watch_files(self, folder: Path, names: Iterable[str]) -> None:
-        """Watch what is written into a directory's files of these names, which may come and go.
-        Raise OSError.
+        """Watch the files of these names in a directory, which may come and go.
 
-        Each is watched by itself: what is written into other files beside them is no event.
+        Each is watched by itself: a write into another file beside them is no event. Raise OSError.
         """
         self._flat[os.fspath(folder)] = frozenset(names)
         # The directory first: a file that appears in between is an event.
@@ -259,7 +252,7 @@ class InotifyEvents:
             self._watch_file(os.path.join(folder, name))
 
     def watch_closing(self, folder: Path) -> None:
-        """Watch which files of a directory are closed by a process that could write them.
+        """Watch for files of a directory that a process closes which could write them.
 
         Raise OSError.
         """
@@ -297,18 +290,18 @@ class InotifyEvents:
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
-        found: set[str] = set()
+        changed: set[str] = set()
         if not self._poll.poll(max(0, round(seconds * 1000))):
-            return found
+            return changed
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._woken)
         moved: set[str] = set()
         deadline = time.monotonic() + LONGEST
         # Goes on while events come close together, for LONGEST at most.
-        while self._read(found, moved) and self._batch and time.monotonic() < deadline:
+        while self._read(changed, moved) and self._batch and time.monotonic() < deadline:
             self._poll.poll(round(STEP * 1000))
         self._follow(moved)
-        return found
+        return changed
 
     def fileno(self) -> int:
         """Return the descriptor that the kernel's events come from."""
@@ -335,8 +328,11 @@ class InotifyEvents:
             raise OSError(error.errno, error.strerror, path) from None
         self._paths[watch], self._watches[path] = path, watch
 
-    def _read(self, found: set[str], moved: set[str]) -> bool:
-        """Take what has happened until now; return whether anything has."""
+    def _read(self, changed: set[str], moved: set[str]) -> bool:
+        """Read the events until now; return whether there were any.
+
+        Add the paths that changed, and those of directories that came or went, to the two sets.
+        """
         try:
             data = os.read(self._descriptor, _BUFFER)
         except BlockingIOError:
@@ -354,7 +350,7 @@ class InotifyEvents:
                 self._forget(watch)
             elif folder is not None and self._is_wanted(folder, os.fsdecode(name)):
                 path = os.path.join(folder, os.fsdecode(name)) if name else folder
-                found.add(path)
+                changed.add(path)
                 # The file was made or replaced, and its old watch went with the old file.
                 if self._flat.get(folder):
                     self._watch_file(path)
@@ -364,7 +360,9 @@ class InotifyEvents:
 
     def _is_wanted(self, folder: str, name: str) -> bool:
         names = self._flat.get(folder)
-        return not is_ignored(name) if names is None else not names or name in names
+        if names is None:
+            return not is_ignored(name)
+        return not names or name in names
 
     def _follow(self, moved: set[str]) -> None:
         """Watch the directories that came to these paths, and no longer those that were there
@@ -372,21 +370,24 @@ class InotifyEvents:
         """
         # A directory comes before those that lie in it.
         for path in sorted(moved):
-            # A path without a watch has none below it either.
-            watched_paths = self._watches if path in self._watches else ()
-            for other in [
-                other for other in watched_paths if other == path or other.startswith(f"{path}/")
-            ]:
-                watch = self._watches[other]
-                self._forget(watch)
-                with contextlib.suppress(OSError):
-                    _call("inotify_rm_watch", self._descriptor, watch)
+            self._unwatch_tree(path)
             if not is_ignored(os.path.basename(path)):
                 try:
                     self.watch_tree(path)
                 except OSError:
                     # A limit is reached: as if events had been dropped, everything is looked at.
                     self.lost = True
+
+    def _unwatch_tree(self, path: str) -> None:
+        # A path without a watch has none below it either.
+        if path not in self._watches:
+            return
+        below = [other for other in self._watches if other.startswith(f"{path}/")]
+        for other in (path, *below):
+            watch = self._watches[other]
+            self._forget(watch)
+            with contextlib.suppress(OSError):
+                _call("inotify_rm_watch", self._descriptor, watch)
 
     def _forget(self, watch: int) -> None:
         path = self._paths.pop(watch, None)
@@ -403,24 +404,24 @@ class _WatchfilesEvents:
         self.lost = False
         self.failure: OSError | None = None
         self._woken = threading.Event()
-        with _as_os_error():
+        paths = [os.fspath(folder) for folder in folders]
+        with _raise_os_error():
             # In order: debug, force_polling, poll_delay_ms, recursive and ignore_permission_denied.
-            self._notify = RustNotify(
-                [os.fspath(folder) for folder in folders], False, False, 300, True, True
-            )
+            self._notify = RustNotify(paths, False, False, 300, True, True)
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
-        with _as_os_error():
+        with _raise_os_error():
             # 0 would wait without an end.
-            found = self._notify.watch(
+            changes = self._notify.watch(
                 round(LONGEST * 1000),
                 round(STEP * 1000),
                 max(1, round(seconds * 1000)),
                 self._woken,
             )
         self._woken.clear()
-        return {path for _, path in found} if isinstance(found, set) else set()
+        # A text stands for the end of the time, or for a wait that was woken.
+        return {path for _, path in changes} if isinstance(changes, set) else set()
 
     def wake(self) -> None:
         """As FileEvents.wake."""
@@ -432,10 +433,8 @@ class _WatchfilesEvents:
 
 
 @contextlib.contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Raise what watchfiles raises as OSError: it has RuntimeError for every failure that it does
-    not know.
-    """
+def _raise_os_error() -> Iterator[None]:
+    """Raise a RuntimeError as OSError: watchfiles raises it for every failure it does not know."""
     try:
         yield
     except RuntimeError as error:

@@ -1,5 +1,4 @@
-"""Which permissions the groups of a signed-in person give, as the operator's own configuration
-says.
+"""The permissions that the groups of a signed-in person give, by the operator's own configuration.
 
 The claims come from a checked token; the rules come from `[sign_in]` of the configuration of the
 account that serves. A claim that no rule names gives nothing.
@@ -13,9 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 SCOPE = "evolvable:"
-"""What the names of permissions begin with as scopes of OAuth, where other products' scopes stand
-beside them.
-"""
+"""The prefix of permissions as scopes of OAuth, where other products' scopes stand beside them."""
 
 
 class Permission(StrEnum):
@@ -39,17 +36,8 @@ PERMISSIONS = tuple(map(str, Permission))
 """The permissions of a token, from the least to the most."""
 
 
-_KEYS = {
-    "issuer",
-    "resource",
-    "client",
-    "address",
-    "scopes",
-    "grants",
-    "listen",
-    "proxies",
-    "signers",
-}
+_TEXT_KEYS = ("issuer", "resource", "client", "address", "listen")
+_KEYS = {*_TEXT_KEYS, "scopes", "grants", "proxies", "signers"}
 # Printable ASCII. The provider has no second @.
 _PERSON = re.compile(r"[!-~]{1,255}@[!-?A-~]{1,255}")
 # A public key of 32 bytes in hexadecimal.
@@ -75,20 +63,18 @@ class Grant:
         """Return whether these claims have the value, in a library that has one of these names."""
         if self.projects and not set(self.projects) & set(projects):
             return False
-        found: Any = claims
+        claimed: Any = claims
         for key in self.claim:
-            found = found.get(key) if isinstance(found, Mapping) else None
+            claimed = claimed.get(key) if isinstance(claimed, Mapping) else None
         # Compared whole: a text is one value, never a list of words.
-        return (
-            found == self.value
-            if isinstance(found, str)
-            else isinstance(found, list) and self.value in found
-        )
+        if isinstance(claimed, str):
+            return claimed == self.value
+        return isinstance(claimed, list) and self.value in claimed
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """The provider that people sign in at, and what their groups give.
+    """The provider that people sign in at, and the permissions of their groups.
 
     issuer: its address, exactly as its tokens name it. resource: the public address of /mcp that
     tokens are made for. client: the name under which the page is registered at the provider.
@@ -110,7 +96,7 @@ class SignIn:
     signers: Mapping[str, str] = field(default_factory=dict)
 
     def permissions(self, claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
-        """Return what these claims give in a library."""
+        """Return the permissions that these claims give in a library."""
         return grant_permissions(self.grants, claims, projects)
 
 
@@ -119,13 +105,14 @@ def grant_permissions(
 ) -> frozenset[str]:
     """Return the permissions of all grants that fit.
 
-    Who may anything may read; who may write may report.
+    Any permission includes reading, and writing includes reporting.
     """
     names = tuple(projects)
-    found = frozenset().union(*(grant.permissions for grant in grants if grant.fits(claims, names)))
-    if not found:
+    fitting = [grant.permissions for grant in grants if grant.fits(claims, names)]
+    permissions = frozenset[str]().union(*fitting)
+    if not permissions:
         return frozenset()
-    return found | {"read"} | ({"report"} if "write" in found else set())
+    return permissions | {"read"} | ({"report"} if "write" in permissions else set())
 
 
 def narrow_permissions(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
@@ -150,9 +137,7 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
         raise ValueError(
             f"sign_in has an unknown key {unknown[0]!r}; it has {', '.join(sorted(_KEYS))}"
         )
-    texts = {
-        key: table.get(key, "") for key in ("issuer", "resource", "client", "address", "listen")
-    }
+    texts = {key: table.get(key, "") for key in _TEXT_KEYS}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise ValueError(f"sign_in.{key} is not a text")
@@ -163,13 +148,9 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
         raise ValueError("sign_in.grants is not a list of tables")
     scopes = table.get("scopes", ["openid"])
     # A provider tells who signed in only where `openid` is asked for.
-    if (
-        not isinstance(scopes, list)
-        or "openid" not in scopes
-        or not all(isinstance(scope, str) for scope in scopes)
-    ):
+    if not isinstance(scopes, list) or "openid" not in scopes or not _are_texts(scopes):
         raise ValueError("sign_in.scopes is not a list of texts with openid in it")
-    proxies = _texts(table.get("proxies", []), "proxies", "sign_in")
+    proxies = _parse_texts(table.get("proxies", []), "proxies", "sign_in")
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy)
@@ -180,14 +161,14 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
     _check_listen(texts["listen"])
     return SignIn(
         **texts,
-        grants=tuple(map(_grant, grants)),
+        grants=tuple(map(_parse_grant, grants)),
         scopes=tuple(scopes),
         proxies=tuple(proxies),
-        signers=_signers(table.get("signers", {})),
+        signers=_parse_signers(table.get("signers", {})),
     )
 
 
-def _signers(table: Any) -> Mapping[str, str]:
+def _parse_signers(table: Any) -> Mapping[str, str]:
     if not isinstance(table, dict):
         raise ValueError("sign_in.signers is not a table")
     for person, key in table.items():
@@ -203,42 +184,49 @@ def _signers(table: Any) -> Mapping[str, str]:
 
 
 def listen_address(listen: str) -> tuple[str, int]:
-    """Return the host and the port of an address such as 127.0.0.1:8650 or [::1]:8650; ("", 0) of
-    ''.
+    """Return the host and the port of an address such as 127.0.0.1:8650 or [::1]:8650.
+
+    Return ("", 0) for ''. Raise ValueError for a port that is no number.
     """
+    if not listen:
+        return "", 0
     host, _, port = listen.rpartition(":")
-    return (host.removeprefix("[").removesuffix("]"), int(port)) if listen else ("", 0)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _check_listen(listen: str) -> None:
     try:
         host, port = listen_address(listen)
-        good = not listen or (ipaddress.ip_address(host) and 0 < port < 65_536)
+        is_valid = not listen or bool(ipaddress.ip_address(host) and 0 < port < 65_536)
     except ValueError:
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise ValueError(
             f"sign_in.listen is {listen!r}, and must be an IP address with a port, such as "
             "127.0.0.1:8650"
         )
 
 
-def _grant(entry: Any) -> Grant:
+def _parse_grant(entry: Any) -> Grant:
     if not isinstance(entry, dict):
         raise ValueError("sign_in.grants is not a list of tables")
     if unknown := sorted(set(entry) - _GRANT_KEYS):
         raise ValueError(f"a grant of sign_in has an unknown key {unknown[0]!r}")
     claim = entry.get("claim", "groups")
-    path = _texts([claim] if isinstance(claim, str) else claim, "claim")
+    path = _parse_texts([claim] if isinstance(claim, str) else claim, "claim")
     value = entry.get("value")
     if not isinstance(value, str) or not value or not path:
         raise ValueError("a grant of sign_in needs a value, a text that is not empty, and a claim")
-    permissions = _texts(entry.get("permissions", []), "permissions")
+    permissions = _parse_texts(entry.get("permissions", []), "permissions")
     if not permissions or not set(permissions) <= set(PERMISSIONS):
         raise ValueError(
             f"permissions of the grant for {value!r} are some of {', '.join(PERMISSIONS)}"
         )
-    projects = _texts(entry.get("projects", []), "projects")
+    projects = _parse_texts(entry.get("projects", []), "projects")
     if "projects" in entry and not projects:
         # An empty list would read as "in none" and mean "in all".
         raise ValueError(
@@ -247,7 +235,7 @@ def _grant(entry: Any) -> Grant:
     return Grant(tuple(path), value, frozenset(permissions), tuple(projects))
 
 
-def _texts(value: Any, key: str, where: str = "a grant of sign_in") -> list[str]:
+def _parse_texts(value: Any, key: str, where: str = "a grant of sign_in") -> list[str]:
     if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
         raise ValueError(f"{key} of {where} is not a list of texts")
     return value

@@ -1,9 +1,8 @@
-"""Give the sign of life of the process that owns a library's folders, whatever its other threads do
-meanwhile.
+"""Give the sign of life of the process that owns a library's folders, by a thread of its own.
 
-An import of thousands of skills, or a wait for a lock, is no reason for another process to take the
-folders over. A loop that hangs for good is one: then the ownership is given back, until that loop
-goes on.
+During an import of thousands of skills, or a wait for a lock, no other process must take the
+folders over. Where a loop hangs for good one must: the thread gives the ownership back until that
+loop goes on.
 """
 
 import threading
@@ -21,7 +20,7 @@ HUNG_SECONDS = 300.0
 
 
 class Heartbeat:
-    """A thread that claims the ownership again and again, while the loops of the process make
+    """A thread that claims the ownership every BEAT_SECONDS, while the loops of the process make
     steps.
 
     Only this thread claims and releases. It reads and writes the lock files alone, so no database
@@ -37,8 +36,8 @@ class Heartbeat:
     ) -> None:
         """claim: claims or releases the ownership, and returns whether this process has it.
 
-        changed: called with that after each claim; failed: with what a claim raised, or None. Both
-        on this thread.
+        changed: called with that after each claim. failed: called with the error of a claim, or
+        None. Both are called on this thread.
         """
         self._owner, self._claim, self._changed, self._failed = owner, claim, changed, failed
         # Several threads write it without a lock: setting and removing one key is atomic in

@@ -1,6 +1,6 @@
 """Index a library in a second process while this one fills it.
 
-The memory that thousands of texts take goes with that process: a server lives on for days.
+The memory that thousands of texts take is free when that process ends: a server goes on for days.
 """
 
 import contextlib
@@ -28,28 +28,35 @@ WORTHWHILE = 1_000
 """Resources to import, or changes, for which another process is worth its start."""
 
 BURST = 200
-"""Saved files, seen at once, for which it is; the ones that came first are imported meanwhile."""
+"""Files saved at once for which it is; this process imports the first ones meanwhile."""
 
 ONCE = "once"
-"""On the command line: to index what is missing for a process that waits for it, and holds the lock
-of the backlog.
+"""On the command line: index what is missing for a process that waits, and that holds the lock of
+the backlog.
 """
 
 BESIDE = "beside"
-"""On the command line: others search and save meanwhile, so the index is locked for a tenth of a
-second at a time.
+"""On the command line: other processes search and save meanwhile, so the index is locked for a
+tenth of a second at a time.
 """
 
-_PIECE = 1 << 19  # bytes that are settled then at once
-_PAUSE = 0.05  # seconds between two looks at what is new
-# Texts that another process analyzes at once; such lists before it: those of a large batch.
-_AT_ONCE, _AHEAD = 25, 80
+_PIECE = 1 << 19
+"""Bytes that are settled at once with BESIDE."""
+
+_PAUSE_SECONDS = 0.05
+"""How long between two looks for changes."""
+
+_AT_ONCE = 25
+"""Texts of one list for a process of the pool."""
+
+_AHEAD = 80
+"""Lists that wait for the pool at most, which is a large batch of texts."""
 
 
 class IndexWorker:
     """The process that keeps the index in sync while this one fills the library.
 
-    None where that is not worthwhile.
+    process: None where it is not worthwhile.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes] | None") -> None:
@@ -57,27 +64,27 @@ class IndexWorker:
 
     @contextlib.contextmanager
     def indexing(self) -> Iterator[Callable[[], None]]:
-        """Have it index, from now on, what the body imports; the library is open.
+        """Have the process index what the body imports; the library is open.
 
-        Yield a function that says that this was all; the end of the body says so too, and waits for
-        the rest.
+        Yield a function to call after the last import. The end of the body calls it too, and waits
+        until all is indexed.
         """
         if self._process is None or self._process.stdin is None:
             yield lambda: None
             return
         _begin(self._process)
         yield self._process.stdin.close
-        # The body may not have said that this was all; a second close does nothing.
+        # The body may not have closed it; a second close does nothing.
         self._process.stdin.close()
         self._process.wait()
 
 
 @contextlib.contextmanager
 def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
-    """Start the process if `expected` resources are worthwhile: it loads its modules while the body
-    opens the library.
+    """Start the process if it is worthwhile for `expected` resources.
 
-    If that process fails, the next search indexes the rest.
+    It loads its modules while the body opens the library. If it fails, the next search indexes the
+    rest.
     """
     if expected < WORTHWHILE:
         yield IndexWorker(None)
@@ -92,8 +99,7 @@ def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
 
 
 class BurstIndexer:
-    """Another process that indexes beside this one while many saved files are imported, piece by
-    piece.
+    """Another process that indexes in pieces while this one imports many saved files.
 
     If it fails, the next search indexes the rest.
     """
@@ -103,16 +109,16 @@ class BurstIndexer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, expected: int) -> None:
-        """Start the process where none runs and so many resources are worth it."""
+        """Start the process where none runs and `expected` files are worth it."""
         if self._process is None and expected >= BURST:
             with contextlib.suppress(OSError):
                 self._process = _start_worker(self._home, BESIDE)
                 _begin(self._process)
 
     def end(self) -> None:
-        """Let it index what is there, and end.
+        """Let the process index the rest and end; return at once.
 
-        Returns at once; called again, it takes note of the end.
+        Called again after its end, it lets `begin` start another one.
         """
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -120,7 +126,7 @@ class BurstIndexer:
                 self._process = None
 
     def stop(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self.end()
         if self._process is not None:
             self._process.terminate()
@@ -129,11 +135,9 @@ class BurstIndexer:
 
 
 def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> None:
-    """Have another process index what is missing, and wait for it; return at once where that is not
-    worthwhile.
+    """Have another process index `missing` changes, and wait for it; do nothing for a few.
 
-    If that process fails, the caller indexes what is left. missing: changes. alive: called several
-    times a second.
+    If that process fails, the caller indexes the rest. alive: called several times a second.
     """
     if missing < WORTHWHILE:
         return
@@ -143,7 +147,7 @@ def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> No
             while process.poll() is None:
                 alive()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_PAUSE)
+                    process.wait(_PAUSE_SECONDS)
         except BaseException:
             process.terminate()
             raise
@@ -159,18 +163,17 @@ def _begin(process: "subprocess.Popen[bytes]") -> None:
     """Tell a process that was started that the library is open."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):  # it has failed
-            # Not through its buffer, which is written again at its end.
+            # Past the buffer of the stream, which would be written once more at its close.
             os.write(process.stdin.fileno(), b"\n")
 
 
 def main() -> None:
-    """Index the library in the folder that the command line names: until stdin ends, or once what
-    is missing now.
+    """Index the library in the folder that the command line names, until stdin ends.
 
-    Begins when stdin has a first byte.
+    With ONCE, index only the changes until now. Begin at the first byte on stdin.
     """
     home, modes = Path(sys.argv[1]), sys.argv[2:]
-    with _analyzing() as analyze:
+    with _start_analysis() as analyze:
         # Nothing comes if the first process ended before it opened the library.
         if os.read(0, 1):
             with contextlib.suppress(EvolvableError):
@@ -185,10 +188,9 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
     batch, at_once = (BATCH, _PIECE) if BESIDE in modes else (BACKLOG_BATCH, SETTLED_AT_ONCE)
     ended = threading.Event()
     # With ONCE, the process that started this one holds the lock. The end of stdin means that it is
-    # gone.
-    threading.Thread(
-        target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True
-    ).start()
+    # gone, so nothing may be written any more.
+    at_end = partial(os._exit, 1) if once else ended.set
+    threading.Thread(target=_call_at_end, args=(at_end,), daemon=True).start()
     with (
         # The process that started this one has opened the library.
         Store.open(home, registered=lambda: [home]) as store,
@@ -196,22 +198,22 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
         contextlib.ExitStack() as holding,
     ):
         locked = once
-        while not (once or ended.wait(_PAUSE)):
+        while not (once or ended.wait(_PAUSE_SECONDS)):
             if not locked:
                 with contextlib.suppress(LibraryBusy):
                     holding.enter_context(index.backlog())
                     locked = True
-            # The next round does it; the last one, or a search, what is left.
+            # TryAgain: the next round, the last one or a search indexes the rest.
             with contextlib.suppress(TryAgain):
                 index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
-        # The last round: all that was written before the end is there now.
+        # The last round, for the changes that were written before the end of stdin.
         index.catch_up(locked=locked, batch=batch)
         index.settle(0, locked=locked, at_once=at_once)
 
 
 @contextlib.contextmanager
-def _analyzing() -> "Iterator[Analyze | None]":
-    """Yield what analyzes texts in other processes; None where there is one core."""
+def _start_analysis() -> "Iterator[Analyze | None]":
+    """Yield a function that analyzes texts in other processes, None where there is one core."""
     cores = os.cpu_count() or 1
     if cores < 2:
         yield None
@@ -222,45 +224,41 @@ def _analyzing() -> "Iterator[Analyze | None]":
     # Two cores stay free: for this process and for the one that imports.
     helpers = max(1, cores - 2)
     # A fork would copy threads and open databases.
-    started = ProcessPoolExecutor(
-        helpers, mp_context=get_context("spawn"), initializer=_end_with_parent
-    )
-    with started as pool:
-        pool.submit(_analyze, ())  # which starts the process, and loads its modules
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(helpers, mp_context=spawn, initializer=_end_with_parent) as pool:
+        # An empty list, so that a process starts and loads its modules.
+        pool.submit(_analyze, ())
         yield partial(_share, pool)
 
 
 def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[AnalyzedText]":
     """Yield the analysis of each source, in order.
 
-    The pool has up to _AHEAD lists of sources before it, and goes on while the caller writes. This
-    process analyzes lists that the pool has not begun where it would wait otherwise.
+    Up to _AHEAD lists of sources wait for the pool, which goes on while the caller writes. Where
+    this process would wait for the pool, it analyzes a list that the pool has not begun.
     """
     waiting: deque[Future[list[AnalyzedText]]] = deque()
     sources_by_future: dict[Future[list[AnalyzedText]], list[SourceText]] = {}
-    here: dict[Future[list[AnalyzedText]], list[AnalyzedText]] = {}
+    own_results: dict[Future[list[AnalyzedText]], list[AnalyzedText]] = {}
     remaining = iter(sources)
-    some = list(islice(remaining, _AT_ONCE))
-    while some or waiting:
-        if some and len(waiting) < _AHEAD:
-            waiting.append(pool.submit(_analyze, some))
-            sources_by_future[waiting[-1]] = some
-            some = list(islice(remaining, _AT_ONCE))
+    batch = list(islice(remaining, _AT_ONCE))
+    while batch or waiting:
+        if batch and len(waiting) < _AHEAD:
+            waiting.append(pool.submit(_analyze, batch))
+            sources_by_future[waiting[-1]] = batch
+            batch = list(islice(remaining, _AT_ONCE))
             continue
         first = waiting[0]
-        # `cancel` succeeds only for a list that the pool has not begun.
-        mine = (
-            None
-            if first.done()
-            else next(
-                (future for future in waiting if future not in here and future.cancel()), None
-            )
-        )
-        if mine is not None:
-            here[mine] = _analyze(sources_by_future[mine])
+        cancelled = None
+        if not first.done():
+            # `cancel` succeeds only for a list that the pool has not begun.
+            unresolved = (future for future in waiting if future not in own_results)
+            cancelled = next((future for future in unresolved if future.cancel()), None)
+        if cancelled is not None:
+            own_results[cancelled] = _analyze(sources_by_future[cancelled])
         else:
             del sources_by_future[waiting.popleft()]
-            yield from here.pop(first) if first in here else first.result()
+            yield from own_results.pop(first) if first in own_results else first.result()
 
 
 def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":
@@ -270,13 +268,11 @@ def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":
 
 
 def _end_with_parent() -> None:
-    """Have a process of the pool end when this one does, however that ends: the pool's own would
-    wait without limit.
-    """
-    threading.Thread(target=_follow, daemon=True).start()
+    """Let a process of the pool end with this one, also after a kill: else it would wait."""
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 
-def _follow() -> None:
+def _exit_after_parent() -> None:
     from multiprocessing import parent_process
 
     parent = parent_process()
@@ -285,7 +281,7 @@ def _follow() -> None:
         os._exit(1)
 
 
-def _wait(then: Callable[[], object]) -> None:
+def _call_at_end(then: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
         # Not sys.stdin: the interpreter cannot end while a thread holds its lock.
         while os.read(0, 1024):

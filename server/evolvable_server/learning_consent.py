@@ -22,8 +22,9 @@ CONSENT = "learning.json"
 Without `clients` the question named Claude Code and Codex, and a yes covers these two.
 """
 
-# Bytes. An answer has less than a hundred.
+# An answer has less than a hundred.
 _MAX = 4096
+"""Bytes of the answer that are read."""
 
 
 def consent(home: Path) -> bool | None:
@@ -37,7 +38,7 @@ def consent(home: Path) -> bool | None:
 
 
 def _read_answer(home: Path) -> dict[str, object]:
-    """Return what is stored, {} where nothing is or where it cannot be read."""
+    """Return the fields of the stored answer, {} where there is none or it cannot be read."""
     try:
         answer = json.loads(read_regular(home / CONSENT, _MAX))
     except (OSError, ValueError, RecursionError):
@@ -46,9 +47,7 @@ def _read_answer(home: Path) -> dict[str, object]:
 
 
 def _covers_all(home: Path) -> bool:
-    """Return whether the question that was answered, or that is yet to be asked, names
-    all clients.
-    """
+    """Return whether the answer covers all clients, True also where nobody was asked."""
     answer = _read_answer(home)
     return answer.get("from_sessions") is not True or answer.get("clients") == "all"
 
@@ -84,8 +83,7 @@ class TranscriptPlaces(NamedTuple):
 
 
 def transcript_places(config: Config) -> TranscriptPlaces:
-    """Return where the clients of this account write their transcripts, those that the person's yes
-    covers.
+    """Return where the clients that the person's yes covers write their transcripts.
 
     A project can set HOME and the variables of clients for a server. So they count for a person at
     a terminal alone.
@@ -96,9 +94,8 @@ def transcript_places(config: Config) -> TranscriptPlaces:
     if not is_person() and (account := account_home()) is not None:
         places = config.person.clients
         user = account
-        claude, codex = (
-            places.get(client) or account / f".{client}" for client in ("claude", "codex")
-        )
+        claude = places.get("claude") or account / ".claude"
+        codex = places.get("codex") or account / ".codex"
     movable = (
         user / ".copilot/session-state",
         user / ".local/share/opencode",
@@ -110,8 +107,9 @@ def transcript_places(config: Config) -> TranscriptPlaces:
 
 
 def may_teach(config: Config, transcript: Path) -> bool:
-    """Return whether the prompts of a transcript teach: the person lets them, and a client of
-    theirs wrote the file.
+    """Return whether the library may learn from a transcript.
+
+    The person has to have agreed, and one of their clients to have written the file.
     """
     # Resolved, because a link in a client's folder may lead to any file.
     real = Path(os.path.realpath(transcript))

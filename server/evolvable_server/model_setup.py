@@ -1,4 +1,4 @@
-"""Make the parts that the settings choose: search models, reviewer, redaction, approval policies,
+"""Make the objects that the settings choose: search models, reviewer, redaction, approval policies,
 named commands.
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:
     """Return the named commands by role.
 
-    person: whether a person at a terminal is told when a name is missing.
+    person: whether the hint about a missing name is for a person at a terminal.
     """
     return {role: commands_of_role(config, role, person=person) for role in ROLES}
 
@@ -60,11 +60,9 @@ def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCo
 def commands_of_role(config: Config, role: str, *, person: bool = False) -> NamedCommands:
     """Return the named commands of one role."""
     word = role.removesuffix("s")
-    hint = (
-        f"Name it first: evolvable role {word} add NAME -- COMMAND."
-        if person
-        else "A person registers it by a name."
-    )
+    hint = "A person registers it by a name."
+    if person:
+        hint = f"Name it first: evolvable role {word} add NAME -- COMMAND."
     entries = config.person.commands.get(role, {})
     commands = {
         name: NamedCommand(name, entry.argv, entry.folder, entry.agents)
@@ -80,19 +78,16 @@ ANSWER_SECONDS = 20.0
 """Seconds for an answer of a model that a person waits for."""
 
 OURS = ("auto", *NOBODY)
-"""Settings of the judge that ask nobody from here.
-
-A key that happens to be set costs nothing: it is not used.
-"""
+"""Settings of the judge for which this process asks no model, whatever keys are set."""
 
 
 @contextlib.contextmanager
 def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
-    """Yield what a lookup may use; nothing of it is started or loaded before it is asked.
+    """Yield the models of a lookup; none is started or loaded before it is asked.
 
-    serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose
-    command must not change which model serves everybody. Raise InvalidArgument for a setting that
-    names nothing.
+    serving: whether an agent calls, whose client may lend its model. Otherwise a person does, whose
+    command must not change the model of the server. Raise InvalidArgument for a setting that names
+    no model.
     """
     embedder, judge_model = make_embedder(config, propose=serving), make_judge(config)
     try:
@@ -136,13 +131,15 @@ def check_model_folder(config: Config, spec: str) -> None:
 
 
 def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of what may fetch a model: the hub's address and the proxy are the
-    person's.
+    """Return the environment for a download from the hub.
+
+    The hub's address and the proxy are those of the person's configuration.
     """
     variables = model_environment(config, environment)
     variables.pop("HF_ENDPOINT", None)
-    address = config.person.models.get("huggingface")
-    return variables | ({"HF_ENDPOINT": address} if address else {})
+    if address := config.person.models.get("huggingface"):
+        variables["HF_ENDPOINT"] = address
+    return variables
 
 
 def named_models(config: Config) -> "NamedModels":
@@ -157,7 +154,7 @@ def named_models(config: Config) -> "NamedModels":
 def make_judge(config: Config) -> "AnyModel | None":
     """Return who judges: models behind an API or commands, where the settings name any.
 
-    A model whose key cannot be read says so when it is asked, since a search does without a judge.
+    A model whose key cannot be read fails when it is asked, since a search does without a judge.
     Raise Refused for a command that the person did not name, InvalidArgument for an unknown name.
     """
     if config.judge in OURS:
@@ -174,11 +171,13 @@ def _make_model(
     may_lack_key: bool = False,
     **options: Any,
 ) -> "AnyModel":
-    """Return the model that a setting names: a named model, the Anthropic API, a client that only
-    answers, or a command that the person named; of several, with commas between them, each where
-    those before gave no answer. Raise Refused for any other, and for a key that cannot be read
-    InvalidArgument or Refused unless it may lack; then the model gives no answer. options: of all
-    models.
+    """Return the model that a setting names.
+
+    It is a named model, the Anthropic API, a client that only answers, or a command that the person
+    named. Of several, with commas between them, each is asked where those before gave no answer.
+    role, source: the table of commands, and the setting in messages. may_lack_key: whether a key
+    that cannot be read makes a model that gives no answer; else raise InvalidArgument or Refused.
+    options: of all models. Raise Refused for any other setting.
     """
     from evolvable_tools.llm import (
         HEADLESS_COMMANDS,
@@ -204,25 +203,25 @@ def _make_model(
             return UnusableModel(setting, error)
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
-        return anthropic_endpoint(
-            config.api_key, model, config.api_url, config.person.models.get("proxy")
-        ).open(timeout)
+        proxy = config.person.models.get("proxy")
+        endpoint = anthropic_endpoint(config.api_key, model, config.api_url, proxy)
+        return endpoint.open(timeout)
     with naming_source(source):
         role_commands = commands_of_role(config, role, person=True)
         # A command that the person named counts before a client of the same name.
-        own = setting in role_commands.commands or setting not in HEADLESS_COMMANDS
-        command = role_commands.get(setting).words if own else HEADLESS_COMMANDS[setting]
+        is_own = setting in role_commands.commands or setting not in HEADLESS_COMMANDS
+        command = role_commands.get(setting).words if is_own else HEADLESS_COMMANDS[setting]
         environment = {**model_command_environment(config), **headless_environment(command)}
-        if setting == "codex" and not own:
+        if setting == "codex" and not is_own:
             # Before the last word, which says where the question comes from.
             command = (*command[:-1], *codex_model_options(config), command[-1])
-        # Without a project's instructions in it.
+        # The library's folder, which has no instructions of a project in it.
         folder = config.home if config.home.is_dir() else None
         return CommandModel(command, folder=folder, environment=environment, **options)
 
 
 CODEX_KEYS = ("model", "model_provider", "model_reasoning_effort")
-"""Of Codex's configuration, what says which model answers.
+"""The keys of Codex's configuration that choose the model.
 
 Its servers, hooks and rules stay out of a question.
 """
@@ -235,21 +234,21 @@ def codex_model_options(config: Config) -> list[str]:
     Read from the account's file alone: a project may set CODEX_HOME, and does not decide where a
     transcript goes.
     """
-    home = config.person.clients.get("codex") or (
-        (account := account_home()) and account / ".codex"
-    )
-    if not home:
-        return []
+    home = config.person.clients.get("codex")
+    if home is None:
+        if (account := account_home()) is None:
+            return []
+        home = account / ".codex"
     import tomllib  # start time: only a question to Codex needs it
 
     try:
-        found = tomllib.loads(read_regular(home / "config.toml", MAX_BOOT).decode("utf-8"))
+        table = tomllib.loads(read_regular(home / "config.toml", MAX_BOOT).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return []
     chosen: dict[str, Any] = {
-        key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)
+        key: value for key in CODEX_KEYS if isinstance(value := table.get(key), str)
     }
-    provider, providers = str(chosen.get("model_provider", "")), found.get("model_providers")
+    provider, providers = str(chosen.get("model_provider", "")), table.get("model_providers")
     provider_table = providers.get(provider) if isinstance(providers, dict) else None
     # The name becomes a part of the key of an option.
     if isinstance(provider_table, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
@@ -260,10 +259,11 @@ def codex_model_options(config: Config) -> list[str]:
             if isinstance(value, str | int | bool)
         }
         chosen |= {f"model_providers.{provider}.{key}": value for key, value in plain.items()}
-    # Texts, numbers and booleans of JSON are values of TOML too.
-    return [
-        word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")
-    ]
+    options = list[str]()
+    for key, value in chosen.items():
+        # Texts, numbers and booleans of JSON are values of TOML too.
+        options += ["--config", f"{key}={json.dumps(value)}"]
+    return options
 
 
 @contextlib.contextmanager
@@ -276,44 +276,43 @@ def naming_source(source: str) -> Iterator[None]:
 
 
 FILE = "redact.txt"
+"""The file in the library's folder with the person's own patterns."""
+
 MAX_BYTES = 1_000_000
+"""Bytes of that file that are read."""
 
 log = logging.getLogger(__name__)
 
 
 class Redaction:
-    """The redactor of one library, with the patterns of its file as it is now. Safe from any
-    thread.
+    """The redactor of one library, with the present patterns of its file. Safe from any thread.
 
-    A file that cannot be read, and a line that cannot be used, are said in the log, and stop
-    nothing.
+    A file that cannot be read and a line that cannot be used are logged; the others count.
     """
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         # Guards the next two: several threads ask, and the patterns are compiled once.
-        self._turn = threading.Lock()
-        self._seen: object = None
-        self._made: Redactor | None = None
+        self._lock = threading.Lock()
+        self._status: object = None
+        self._redactor: Redactor | None = None
 
     def redactor(self) -> "Redactor":
         """Return the redactor; another one when the file was changed."""
-        now = file_status(self._path)
-        with self._turn:
-            if self._made is None or now != self._seen:
+        status = file_status(self._path)
+        with self._lock:
+            if self._redactor is None or status != self._status:
                 from evolvable_tools.redaction import Redactor  # late: it takes a while to compile
 
                 own, problems = own_patterns(self._path.parent)
                 for problem in problems:
                     log.warning("%s", problem)
-                self._made, self._seen = Redactor(own), now
-            return self._made
+                self._redactor, self._status = Redactor(own), status
+            return self._redactor
 
 
 def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
-    """Return a person's own patterns, none without the file, and what is wrong, with
-    file and line.
-    """
+    """Return the person's own patterns, none without the file, and its problems by line."""
     from evolvable_tools.redaction import UserPatterns, read_patterns
 
     path = home / FILE
@@ -327,9 +326,8 @@ def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
         return UserPatterns(), []
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return UserPatterns(), [
-            f"{path}, line {line}: it is not UTF-8; none of your patterns is used."
-        ]
+        problem = f"{path}, line {line}: it is not UTF-8; none of your patterns is used."
+        return UserPatterns(), [problem]
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         return UserPatterns(), [f"{path} cannot be read: {why}; none of your patterns is used."]
@@ -337,18 +335,18 @@ def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
 
 
 TIMEOUT = 180.0
-"""Seconds for a thought about a whole session."""
+"""Seconds for an answer about a whole session."""
 
 BOOT_FILES = ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".claude/CLAUDE.md")
-"""What clients read of a project at their start."""
+"""The files of a project that clients read at their start."""
 
 MAX_BOOT = 200_000
-"""Bytes of one such file."""
+"""Bytes of one such file, and of Codex's configuration, that are read."""
 
 
 @contextlib.contextmanager
 def review_settings(config: Config) -> Iterator["ReviewSettings"]:
-    """Yield the settings of reviews. Raise InvalidArgument for a setting that names nothing."""
+    """Yield the settings of reviews. Raise InvalidArgument for a setting that names no model."""
     # Late: a server answers its first question without them.
     from evolvable_server.clients import strip_block
     from evolvable_tools.review import ReviewSettings
@@ -359,20 +357,18 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
         own.append(machine.claude / "CLAUDE.md")
+    reviewer_model = None
     # `off` asks nobody and `handoff` the calling agent: neither needs a model.
-    here = config.review in ("off", "handoff")
-    reviewer_model = (
-        None
-        if here
-        else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
-    )
+    if config.review not in ("off", "handoff"):
+        reviewer_model = _make_model(
+            config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT
+        )
 
     def boot(project: str | None) -> tuple[str, ...]:
-        theirs = [Path(project) / name for name in BOOT_FILES] if project else []
+        in_project = [Path(project) / name for name in BOOT_FILES] if project else []
         # Without our own block: it holds memories, which a proposal may repeat.
-        return tuple(
-            text for path in (*theirs, *own) if (text := strip_block(_read_boot_file(path)))
-        )
+        texts = (strip_block(_read_boot_file(path)) for path in (*in_project, *own))
+        return tuple(filter(None, texts))
 
     try:
         yield ReviewSettings(
@@ -401,17 +397,15 @@ def proposer_settings(config: Config, proposer: str | None) -> Iterator["ReviewS
         if proposer is None:
             yield settings
             return
-        with contextlib.closing(
-            _make_model(config, proposer, "proposers", "--brain", timeout=TIMEOUT)
-        ) as proposer_model:
+        proposer_model = _make_model(config, proposer, "proposers", "--brain", timeout=TIMEOUT)
+        with contextlib.closing(proposer_model):
             yield replace(settings, reviewer_model=proposer_model)
 
 
 def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
-    """Return the budget of the person's configuration, what the environment asks for, and what
-    holds: the lower.
+    """Return the budget of the person's configuration, that of the environment, and the lower one.
 
-    Raise InvalidArgument for a setting that says none.
+    Raise InvalidArgument for a setting that is no budget.
     """
     from evolvable_tools.review import parse_budget, stricter_budget
 
@@ -427,10 +421,10 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
 
 
 def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
-    """Return what becomes of proposals, by kind: the stricter of the person's configuration and the
+    """Return the policy for proposals by kind: the stricter of the person's configuration and the
     environment.
 
-    Raise InvalidArgument for a setting that says none.
+    Raise InvalidArgument for a setting that is no policy.
     """
     from evolvable_tools import parse_policies, stricter_policies
 
@@ -450,12 +444,12 @@ def lazy_review_settings(
 
     They are closed with `until`.
     """
-    # Guards `made`: of two first calls one makes the settings.
-    turn, redaction = threading.Lock(), Redaction(config.home)
+    # Guards `make_settings`: of two first calls one makes the settings.
+    lock, redaction = threading.Lock(), Redaction(config.home)
     make_settings = functools.cache(lambda: until.enter_context(review_settings(config)))
 
     def settings() -> "ReviewSettings":
-        with turn:
+        with lock:
             return replace(make_settings(), redactor=redaction.redactor())
 
     return settings

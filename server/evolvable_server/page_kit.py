@@ -1,4 +1,4 @@
-"""What a part of the program draws pages with, and what it adds to the local page.
+"""The types of the local page for parts of the program: what they draw with, and what they add.
 
 The page itself is an annex.
 """
@@ -42,13 +42,11 @@ class PageSite(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """The person whose request is answered, who sees every scope that a watched folder has."""
+        """The person who made the request, who sees every scope that a watched folder has."""
 
     @property
     def passphrase_label(self) -> str:
-        """The question for the passphrase that decisions need, '' where approvals are
-        not locked.
-        """
+        """The question for the passphrase of decisions, '' where approvals are not locked."""
 
     def decider(self, request: Any) -> Caller:
         """Return the person with what signs a decision.
@@ -61,7 +59,7 @@ class PageSite(Protocol):
 
 
 class PageKit(Protocol):
-    """What pages are drawn with; `evolvable_page.kit` is one, and documents each function."""
+    """The functions that draw pages; `evolvable_page.kit` is one, and documents each."""
 
     PageBody: Callable[..., Any]
     PageView: Callable[..., Any]
@@ -80,12 +78,11 @@ class PageKit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """What a part adds to the page. section: its name, its address and its title in the
-    navigation.
+    """The additions of a part to the page.
 
-    views, actions: made by `PageView` and `PageAction` of the kit. waiting: draws what waits for
-    the person in the inbox, nothing where nothing does. learn: draws what stands of it in the
-    overview of Learn.
+    views, actions: made by `PageView` and `PageAction` of the kit. section: its name, its address
+    and its title in the navigation. waiting: draws the part's items in the inbox, None without any.
+    learn: draws the part's section of the overview of Learn.
     """
 
     views: Sequence[Any]
@@ -99,8 +96,8 @@ class PageParts:
 class SignedIn:
     """A person as the provider named them.
 
-    claims: of the ID token, without those that userinfo says. token: opens userinfo, '' without
-    one.
+    claims: those of the ID token, without those of userinfo. token: the one that opens userinfo, ''
+    without one.
     """
 
     identity: Identity
@@ -112,10 +109,7 @@ class SignedIn:
 
 
 class SignInFlow(Protocol):
-    """How people sign in to the page at a provider.
-
-    origin: of the page. provider: its host, as people are shown it.
-    """
+    """A sign-in to the page at a provider."""
 
     @property
     def origin(self) -> str:
@@ -123,18 +117,18 @@ class SignInFlow(Protocol):
 
     @property
     def provider(self) -> str:
-        """The host of the provider."""
+        """The host of the provider, which the page shows."""
 
     async def begin(self) -> tuple[str, str]:
-        """Return where to send a browser, and the value of the cookie that it comes back with.
+        """Return the address to send a browser to, and the value of its cookie.
 
         Raise Refused.
         """
 
     async def finish(self, query: str, cookie: str) -> SignedIn:
-        """Return who came back with this query and this cookie.
+        """Return the person who came back with this query and this cookie.
 
-        Raise Refused with what to tell the person.
+        Raise Refused with a message for the person.
         """
 
     async def recheck(self, signed: SignedIn) -> SignedIn | None:

@@ -1,7 +1,7 @@
-"""Read the person's own configuration: what no environment variable, project or agent can loosen.
+"""Read the person's own configuration, which no environment variable, project or agent can loosen.
 
-It is one TOML file of the operating system's account, found by the account database and not by
-HOME, because a project's configuration of a client can set HOME. Only commands of a person at a
+It is one TOML file of the operating system's account. The account database says where it lies, not
+HOME, which a project's configuration of a client can set. Only commands of a person at a
 terminal write it (`config_edits`). It also registers homes that may belong to another account or
 lie in a work tree. `second_config` reads the second file that EVOLVABLE_CONFIG names.
 """
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from evolvable_server.grants import SignIn
     from evolvable_tools.llm import ModelEndpoint
 
-# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, and the approvals lock, which
-# few accounts use.
+# Start time: functions import tomllib, as many accounts have no file, and the approvals lock, which
+# few accounts use. Each takes 5 to 15 ms.
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
@@ -37,9 +37,7 @@ AGENT_TEXTS = ("plain", "marked")
 """How an agent reads what an agent changed, until a person looks."""
 
 CONFIRMS = ("session",)
-"""When the client asks about what an agent changed: once in a session for each skill, as it is
-loaded.
-"""
+"""When the client asks about an agent's change: once in a session for each skill, at its load."""
 
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent wait for a person, from none to every one."""
@@ -50,21 +48,21 @@ ROLES = ("executors", "scorers", "judges", "reviewers", "proposers")
 CLIENTS = ("claude", "codex")
 """The clients that keep the person's own where `[clients]` says."""
 
-_OWN = (
+_KEYS = (
     "embedders clients approve agent_text confirm review_policy homes trusted yours remotes "
     "remote_keys models roles sandbox budgets ray sign_in"
 )
 
-SIGNED = (*_OWN.split(), *ROLES)
-"""What the signature of the settings covers, where approvals are locked."""
+SIGNED = (*_KEYS.split(), *ROLES)
+"""The keys of the file that the signature of the settings covers, where approvals are locked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that a person named. argv: the argument list. folder: where it runs, '' for the
-    caller's choice.
+    """A command that a person named.
 
-    agents: of an executor, whether it can be given agents.
+    argv: the argument list. folder: where it runs, '' for the caller's choice. agents: whether an
+    executor can be given agents.
     """
 
     name: str
@@ -75,10 +73,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A folder that the person trusts. home: the library whose decisions on it count, None for
-    every library.
+    """A folder that the person trusts.
 
-    follow: whether the scan alone decides on what a pull brings there.
+    home: the library whose decisions on it count, None for every library. follow: whether the scan
+    alone decides on what a pull brings there.
     """
 
     folder: Path
@@ -88,11 +86,11 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class NamedRemote:
-    """A git repository of the library in `home`, which a person named. scopes: whose resources go
-    there.
+    """A git repository of the library in `home`, which a person named.
 
-    parts: what else goes there. signed: the newest commit has to carry a signature that the
-    person's git verifies, and a push makes one.
+    scopes: those whose resources go there. parts: the further contents that go there. signed:
+    whether the newest commit needs a signature that the person's git verifies, and a push makes
+    one.
     """
 
     name: str
@@ -105,7 +103,7 @@ class NamedRemote:
 
 
 NOBODY = ("off", "caller")
-"""What the role judge names for no model: nobody chooses, or the calling agent alone."""
+"""Names for no model in the role judge: nobody judges, or the calling agent alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +125,8 @@ class PersonConfig:
     trials run, '' without one, and where its token lies. file_keys: the names that stand in the
     file. lock_key: the public key of the approvals lock, '' where approvals are not locked.
     unsigned: whether the lock's signature does not cover the settings; then the strictest apply and
-    nothing is named. files: where EVOLVABLE_CONFIG names a second file, what the account's file and
-    that file say, in this order; the other fields are then what the two make together. ignored: why
+    nothing is named. files: the settings of the account's file and of the second one, where
+    EVOLVABLE_CONFIG names one; the other fields are then those of both together. ignored: why
     the names in the second file do not count, '' where they do.
     """
 
@@ -162,23 +160,16 @@ class PersonConfig:
 
     @property
     def parts(self) -> "tuple[PersonConfig, ...]":
-        """What each file says: of the account's file, then of the second file where
-        there is one.
-        """
+        """The settings of each file: of the account's file, then of the second file if any."""
         return self.files or (self,)
 
     @property
     def editable(self) -> "PersonConfig":
-        """What the file says that commands of the person change: the second file where there is
-        one.
-        """
+        """The settings of the file that commands of the person change: the last of `parts`."""
         return self.parts[-1]
 
     def models_of_role(self, role: str) -> tuple[str, ...]:
-        """Return the models that answer in a role, in order.
-
-        None where nobody is named, or the role says NOBODY.
-        """
+        """Return the models that answer in a role, in order; none for a name of NOBODY."""
         return tuple(name for name in self.model_roles.get(role, ()) if name not in NOBODY)
 
     def command(self, role: str, name: str) -> Command | None:
@@ -186,25 +177,20 @@ class PersonConfig:
         return self.commands.get(role, {}).get(name)
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
-        """Return the folders that the person trusts where the library in `home` holds them; `yours`
-        among them.
-        """
-        return frozenset(str(entry.folder) for entry in self._trusted_in(home)).union(
-            map(os.path.realpath, self.yours)
-        )
+        """Return the folders that the person trusts in the library in `home`, with `yours`."""
+        trusted = {str(entry.folder) for entry in self._list_trusted(home)}
+        return frozenset(trusted.union(map(os.path.realpath, self.yours)))
 
     def followed_folders(self, home: Path) -> frozenset[str]:
-        """Return those of the trusted folders where the scan alone decides on what a pull brings.
+        """Return the trusted folders where the scan alone decides on what a pull brings.
 
-        None under a lock.
+        There is none where approvals are locked.
         """
-        return frozenset(
-            str(entry.folder)
-            for entry in self._trusted_in(home)
-            if entry.follow and not self.lock_key
-        )
+        if self.lock_key:
+            return frozenset()
+        return frozenset(str(entry.folder) for entry in self._list_trusted(home) if entry.follow)
 
-    def _trusted_in(self, home: Path) -> list[Trusted]:
+    def _list_trusted(self, home: Path) -> list[Trusted]:
         place = os.path.realpath(home)
         return [
             entry
@@ -237,9 +223,7 @@ def account_home() -> Path | None:
 
 
 def config_path() -> Path | None:
-    """Return where the person's configuration lies, or would lie; None when the account has no home
-    directory.
-    """
+    """Return the path of the person's configuration, None for an account without a home."""
     home = account_home()
     return home / FILE if home is not None else None
 
@@ -247,7 +231,7 @@ def config_path() -> Path | None:
 def read_person_config() -> PersonConfig:
     """Return the person's configuration; the defaults when there is no file.
 
-    That is the account's file alone; `second_config.read_library_config` returns what holds for a
+    That is the account's file alone; `second_config.read_library_config` returns the settings for a
     library. Raise Refused when others can write the file, InvalidArgument when it cannot be read as
     settings.
     """
@@ -256,7 +240,7 @@ def read_person_config() -> PersonConfig:
 
 
 def read_config_file(path: Path) -> PersonConfig:
-    """Return what a file of settings says; the defaults when there is none.
+    """Return the settings of a file; the defaults when there is none.
 
     Raise as `read_person_config`.
     """
@@ -265,14 +249,14 @@ def read_config_file(path: Path) -> PersonConfig:
 
 
 def parse_person_config(path: Path, text: str) -> PersonConfig:
-    """Return the configuration that the text of the file is.
+    """Return the configuration in the text of a file.
 
     Raise InvalidArgument when it is not valid.
     """
     import tomllib
 
     try:
-        return _config(path, tomllib.loads(text))
+        return _parse_config(path, tomllib.loads(text))
     except (_Wrong, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{path} is not valid: {error}.", CORRECT) from None
 
@@ -290,17 +274,19 @@ class _Wrong(ValueError):
     """A value of the file has the wrong type or is not allowed."""
 
 
-def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
-    approve = _choice(table, "approve", LEVELS, "guarded")
-    agent_text = _choice(table, "agent_text", AGENT_TEXTS)
-    key = _check_type(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
-    # Anybody could have written settings that the lock's key did not sign: no name in them counts.
+def _parse_config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
+    approve = _parse_choice(table, "approve", LEVELS, "guarded")
+    agent_text = _parse_choice(table, "agent_text", AGENT_TEXTS)
+    key = _check_type(
+        _get_table(table, "approvals").get("public_key", ""), str, "approvals.public_key"
+    )
+    # Any program could have written settings without the lock's signature: no name in them counts.
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
-    models, (endpoints, roles) = _table(table, "models"), _model_tables(table)
+    models, (endpoints, roles) = _get_table(table, "models"), _parse_model_tables(table)
     # A home may be the address of a library in PostgreSQL.
-    homes = [_text(entry, "home", "homes") for entry in _list(table, "homes")]
-    ray = _table(table, "ray")
+    homes = [_check_text(entry, "home", "homes") for entry in _get_list(table, "homes")]
+    ray = _get_table(table, "ray")
     return PersonConfig(
         path,
         approve,
@@ -309,124 +295,130 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         {
             role: {
                 name: _parse_command(role, name, entry)
-                for name, entry in _table(table, role).items()
+                for name, entry in _get_table(table, role).items()
             }
             for role in ROLES
         },
-        tuple(_parse_trusted(entry) for entry in _list(table, "trusted")),
+        tuple(_parse_trusted(entry) for entry in _get_list(table, "trusted")),
         {
-            name: _text(entry, "address", "models")
+            name: _check_text(entry, "address", "models")
             for name, entry in models.items()
             if name not in endpoints
         },
-        _table(table, "sandbox"),
-        _table(table, "budgets"),
-        _text(table["review_policy"], "review_policy", "the file")
-        if "review_policy" in table
-        else "",
+        _get_table(table, "sandbox"),
+        _get_table(table, "budgets"),
+        _get_text(table, "review_policy", "the file"),
         frozenset(table),
         key,
         addresses=tuple(filter(is_address, homes)),
-        remotes=tuple(_parse_remote(entry) for entry in _list(table, "remotes")),
+        remotes=tuple(_parse_remote(entry) for entry in _get_list(table, "remotes")),
         remote_keys=frozenset(
-            _text(entry, "key", "remote_keys") for entry in _list(table, "remote_keys")
+            _check_text(entry, "key", "remote_keys") for entry in _get_list(table, "remote_keys")
         ),
         endpoints=endpoints,
         model_roles=roles,
-        ray_address=_ray_address(ray) if ray else "",
-        ray_token_file=Path(_text(ray["token_file"], "token_file", "ray"))
-        if "token_file" in ray
-        else None,
-        sign_in=_sign_in(table),
-        embedders=tuple(_text(entry, "folder", "embedders") for entry in _list(table, "embedders")),
+        ray_address=_parse_ray_address(ray) if ray else "",
+        ray_token_file=_parse_ray_token_file(ray),
+        sign_in=_parse_sign_in(table),
+        embedders=tuple(
+            _check_text(entry, "folder", "embedders") for entry in _get_list(table, "embedders")
+        ),
         clients={
-            name: _client_folder(name, entry) for name, entry in _table(table, "clients").items()
+            name: _parse_client_folder(name, entry)
+            for name, entry in _get_table(table, "clients").items()
         },
-        confirm=_choice(table, "confirm", CONFIRMS),
-        yours=tuple(_own_folder(entry) for entry in _list(table, "yours")),
+        confirm=_parse_choice(table, "confirm", CONFIRMS),
+        yours=tuple(_parse_own_folder(entry) for entry in _get_list(table, "yours")),
     )
 
 
-def _choice(table: Mapping[str, Any], key: str, words: tuple[str, ...], default: str = "") -> str:
+def _parse_choice(
+    table: Mapping[str, Any], key: str, words: tuple[str, ...], default: str = ""
+) -> str:
     value = table.get(key, default)
     if value != default and value not in words:
         raise _Wrong(f"{key} is {value!r}, and must be one of {', '.join(words)}")
     return str(value)
 
 
-def _sign_in(table: Mapping[str, Any]) -> "SignIn | None":
+def _parse_sign_in(table: Mapping[str, Any]) -> "SignIn | None":
     if "sign_in" not in table:
         return None
     from evolvable_server.grants import parse_sign_in  # late: few accounts serve other people
 
     try:
-        return parse_sign_in(_table(table, "sign_in"))
+        return parse_sign_in(_get_table(table, "sign_in"))
     except ValueError as error:
         raise _Wrong(str(error)) from None
 
 
-def _model_tables(
+def _parse_model_tables(
     table: Mapping[str, Any],
 ) -> "tuple[dict[str, ModelEndpoint], dict[str, tuple[str, ...]]]":
     """Return the models that the person named, and which answer in which role."""
     endpoints = {
-        name: entry for name, entry in _table(table, "models").items() if isinstance(entry, dict)
+        name: entry
+        for name, entry in _get_table(table, "models").items()
+        if isinstance(entry, dict)
     }
-    roles = _table(table, "roles")
+    roles = _get_table(table, "roles")
     if not endpoints and not roles:
         return {}, {}
     # Late: most accounts name no model.
     from evolvable_tools.llm import parse_endpoints, parse_roles
 
+    role_by_name = {name: role for role in ROLES for name in _get_table(table, role)}
     try:
-        return parse_endpoints(
-            endpoints, {name: role for role in ROLES for name in _table(table, role)}
-        ), parse_roles(roles)
+        return parse_endpoints(endpoints, role_by_name), parse_roles(roles)
     except ValueError as error:
         raise _Wrong(str(error)) from None
 
 
 def signed_settings(table: Mapping[str, Any]) -> bytes:
-    """Return what the signature of a configuration covers."""
+    """Return the bytes that the signature of a configuration covers."""
     from evolvable_tools import canonical_form
 
-    return canonical_form(
-        ["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}]
-    )
+    settings = {key: table[key] for key in SIGNED if key in table}
+    return canonical_form(["evolvable settings", 1, settings])
 
 
 def _is_signed(table: Mapping[str, Any], key: str) -> bool:
     from evolvable_tools import ApprovalsLock  # late: most have no lock
 
     try:
-        signature = bytes.fromhex(_table(table, "approvals").get("signature", ""))
+        signature = bytes.fromhex(_get_table(table, "approvals").get("signature", ""))
         return ApprovalsLock(key).verify(signed_settings(table), signature)
     except (TypeError, ValueError):
         return False
 
 
-def _ray_address(table: Mapping[str, Any]) -> str:
-    address = _text(table.get("address"), "address", "ray")
+def _parse_ray_token_file(table: Mapping[str, Any]) -> Path | None:
+    path = _get_text(table, "token_file", "ray")
+    return Path(path) if path else None
+
+
+def _parse_ray_address(table: Mapping[str, Any]) -> str:
+    address = _check_text(table.get("address"), "address", "ray")
     if not _RAY_ADDRESS.fullmatch(address):
         raise _Wrong("ray.address is no HOST:PORT")
     return address
 
 
-def _client_folder(name: str, value: object) -> Path:
+def _parse_client_folder(name: str, value: object) -> Path:
     # A misspelt name must not be without an effect and without a word.
     if name not in CLIENTS:
         raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
-    return _absolute(_text(value, name, "clients"), f"clients.{name}")
+    return _parse_absolute(_check_text(value, name, "clients"), f"clients.{name}")
 
 
-def _own_folder(entry: Any) -> Path:
-    return _absolute(
-        _text(_check_type(entry, dict, "an entry of yours").get("folder"), "folder", "yours"),
-        "a folder of yours",
+def _parse_own_folder(entry: Any) -> Path:
+    fields = _check_type(entry, dict, "an entry of yours")
+    return _parse_absolute(
+        _check_text(fields.get("folder"), "folder", "yours"), "a folder of yours"
     )
 
 
-def _absolute(text: str, what: str) -> Path:
+def _parse_absolute(text: str, what: str) -> Path:
     folder = _expand_home(Path(text), account_home())
     if not folder.is_absolute() or "\0" in str(folder):
         raise _Wrong(f"{what} is no absolute path")
@@ -436,20 +428,20 @@ def _absolute(text: str, what: str) -> Path:
 def _parse_trusted(entry: Any) -> Trusted:
     if not isinstance(entry, dict):
         raise _Wrong("trusted is not a list of tables")
-    home = _text(entry["home"], "home", "trusted") if "home" in entry else None
-    if home is not None and "\0" in home:
+    home = _get_text(entry, "home", "trusted")
+    if "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
-    folder = Path(_text(entry.get("folder"), "folder", "trusted"))
+    folder = Path(_check_text(entry.get("folder"), "folder", "trusted"))
     follow = _check_type(entry.get("follow", False), bool, "follow of an entry of trusted")
-    return Trusted(folder, Path(home) if home is not None else None, follow)
+    return Trusted(folder, Path(home) if home else None, follow)
 
 
 def _parse_remote(entry: Any) -> NamedRemote:
     fields = _check_type(entry, dict, "an entry of remotes")
     name, url, home, branch = (
-        _text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch")
+        _check_text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch")
     )
-    scopes, parts = (tuple(_list(fields, key)) for key in ("scopes", "with"))
+    scopes, parts = (tuple(_get_list(fields, key)) for key in ("scopes", "with"))
     if not all(isinstance(text, str) for text in (*scopes, *parts)):
         raise _Wrong("scopes and with of a remote are lists of texts")
     signed = _check_type(fields.get("signed", False), bool, "signed of a remote")
@@ -463,16 +455,8 @@ def _parse_command(role: str, name: str, entry: Any) -> Command:
     if not argv or not isinstance(argv, list) or not all(isinstance(part, str) for part in argv):
         raise _Wrong(f"{where}.command is not a list of texts")
     folder = _check_type(fields.get("folder", ""), str, f"{where}.folder")
-    return Command(
-        name,
-        tuple(argv),
-        folder,
-        _check_type(
-            fields.get("agents", False),
-            bool,
-            f"{where}.agents",
-        ),
-    )
+    agents = _check_type(fields.get("agents", False), bool, f"{where}.agents")
+    return Command(name, tuple(argv), folder, agents)
 
 
 _T = TypeVar("_T")
@@ -486,18 +470,23 @@ def _check_type(value: object, form: type[_T], name: str) -> _T:
     return value
 
 
-def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _get_table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     return _check_type(table.get(key, {}), dict, key)
 
 
-def _list(table: Mapping[str, Any], key: str) -> list[Any]:
+def _get_list(table: Mapping[str, Any], key: str) -> list[Any]:
     return _check_type(table.get(key, []), list, key)
 
 
-def _text(value: object, key: str, where: str) -> str:
+def _check_text(value: object, key: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise _Wrong(f"an entry of {where} has no {key}")
     return value
+
+
+def _get_text(table: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a text of a table, '' where it has no such key."""
+    return _check_text(table[key], key, where) if key in table else ""
 
 
 USUAL = ".evolvable"
@@ -505,8 +494,7 @@ USUAL = ".evolvable"
 
 
 def registered_homes() -> tuple[Path, ...]:
-    """Return the homes that the person's configuration lists, and the account's usual one, which
-    nobody had to name.
+    """Return the account's usual home, and the homes that the person's configuration lists.
 
     Raise as `read_person_config`.
     """

@@ -1,8 +1,8 @@
-"""The seam: what a part of the program adds to the core, as hooks of pluggy.
+"""The interface between the core and the parts of the program, as hooks of pluggy.
 
 The core runs without any part. The parts that come with the program are a fixed list, so a start
-reads no metadata of distributions; a distribution of others joins by the entry-point group
-`evolvable`, which a command reads when it runs. A part is a module with functions marked
+reads no metadata of distributions. Another distribution joins by the entry-point group `evolvable`,
+which a command reads when it runs. A part is a module with functions marked
 `hookimpl`, named as the hooks below.
 """
 
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from evolvable_tools import Caller, HealthProblem, Library, Progress, TrialArms
 
 GROUP = "evolvable"
-"""The name of the project in pluggy, and the group of entry points that other distributions join
-by.
-"""
+"""The name of the project in pluggy, and the group of entry points of other distributions."""
 
 EVOLVE, TEAMS, PAGE = "evolvable_evolve", "evolvable_teams", "evolvable_page"
 
@@ -48,10 +46,7 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """What `serve --http` is asked for.
-
-    options: its further options, by their names on the command line.
-    """
+    """A call of `serve --http`. options: its further ones, by their names on the command line."""
 
     config: "Config"
     host: str
@@ -63,17 +58,14 @@ class HttpService:
 class PluginScorer:
     """A scorer of a part.
 
-    score: returns the score of an answer from 0 to 1, with the feedback that a proposer sees, for
-    the expected answer of the task ('' without one), the answer, and the arguments that the task
-    names. It is deterministic, reads no file and no clock, and raises ValueError where it cannot
-    say. arguments: the JSON schema of each argument. version: what an earlier one scored does not
-    count for a later one.
+    score: returns the score of an answer from 0 to 1, with the feedback that a proposer sees. It
+    gets the expected answer of the task ('' without one), the answer, and the arguments that the
+    task names. It is deterministic, reads no file and no clock, and raises ValueError where it
+    cannot score. arguments: the JSON schema of each argument. version: scores of an earlier version
+    do not count for a later one.
     """
 
-    score: Callable[
-        [str, str, Mapping[str, Any]],
-        tuple[float, str],
-    ]
+    score: Callable[[str, str, Mapping[str, Any]], tuple[float, str]]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     required: Sequence[str] = ()
     needs_expected: bool = False
@@ -82,13 +74,12 @@ class PluginScorer:
 
 @dataclass(frozen=True, slots=True)
 class SetupOffer:
-    """Something that `setup` offers once folders and clients are settled; nothing of it happens
-    unasked.
+    """A step that `setup` offers after the folders and the clients, and takes only after a yes.
 
-    name: for `setup --take`. text: what it does, what it keeps, and how it is taken back. take:
-    does it, and returns lines that say what was done; it may say how much is done. Raise
-    EvolvableError. obstacle: why it cannot be taken as things stand, '' where it can; it is not
-    shown then.
+    name: the word for `setup --take`. text: what the offer does, what it keeps, and how to take it
+    back. take: carries it out, reports its progress, and returns lines about what was done; it may
+    raise EvolvableError. obstacle: why it cannot be taken now, '' where it can; an offer with an
+    obstacle is not shown.
     """
 
     name: str
@@ -99,11 +90,11 @@ class SetupOffer:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRun:
-    """Work that an agent asked for and only a person begins. Nothing of it ran.
+    """Work that an agent asked for, that has not begun and that only a person begins.
 
-    text: what it is, who does it and what it may spend, as lines. command: what begins it. begin:
-    begins it in a process of its own, and returns lines that say so. remove: removes it. Both raise
-    EvolvableError.
+    text: lines about the work, who does it and what it may spend. command: the command that begins
+    it. begin: begins it in a process of its own, and returns lines about that. remove: removes it.
+    Both may raise EvolvableError.
     """
 
     run: str
@@ -114,30 +105,23 @@ class WaitingRun:
 
 
 class ArchivePart(Protocol):
-    """What a part adds to backups, archives and remotes: lines of JSON that travel with
-    resources.
-    """
+    """The additions of a part to backups, archives and remotes: JSON lines about resources."""
 
     def backup_files(self, home: Path) -> dict[str, bytes]:
-        """Return the files that a backup of a library takes along, by their paths below
-        the home.
-        """
+        """Return the files for a backup of a library, by their paths below the home."""
 
     def merge_backup(self, home: Path, source: Path) -> None:
-        """Add what a backup in `source` has to the library in `home`. Raise OSError."""
+        """Add the lines of a backup in `source` to the library in `home`. Raise OSError."""
 
     def export(self, library: "Library", caller: "Caller", refs: "Iterable[Ref] | None") -> bytes:
-        """Return the lines that go along with these resources, by default all.
-
-        Raise LibraryCorrupt.
-        """
+        """Return the lines about these resources, about all for None. Raise LibraryCorrupt."""
 
     def add(self, home: Path, lines: bytes) -> int:
         """Add lines of another library; return how many were new. Raise LibraryCorrupt, OSError."""
 
 
 class Hooks:
-    """What a part may add.
+    """The hooks that a part may have.
 
     Each hook is called once for all parts; the results come in the order of the parts.
     """
@@ -167,33 +151,33 @@ class Hooks:
 
     @hookspec
     def pages(self, page: "PageKit") -> "PageParts":
-        """Return what the part adds to the local page. page: what pages are drawn with."""
+        """Return the part's additions to the local page. page: the functions that draw pages."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
     def open_storage(self, home: Path, create: bool, registered: "Registered") -> "Storage | None":
-        """Open the storage that the address file of a home names; None for one that is not the
-        part's.
+        """Open the storage that the address file of a home names, None for a storage of another
+        part.
         """
 
     @hookspec(firstresult=True)
     def trial_arms(self) -> "TrialArms":
-        """Return what says which version of a resource a session gets in place of the head."""
+        """Return the object that chooses a session's version of a resource on trial."""
         raise NotImplementedError
 
     @hookspec
     def archive_part(self) -> ArchivePart:
-        """Return what the part adds to backups, archives and remotes."""
+        """Return the part's additions to backups, archives and remotes."""
         raise NotImplementedError
 
     @hookspec
     def doctor_checks(self, config: "Config") -> "tuple[list[HealthProblem], list[str]]":
-        """Return what is wrong with what the part needs, and what is good to know of it."""
+        """Return the problems of the part's requirements, and notes on them."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
     def describe_sandbox(self, config: "Config") -> str | None:
-        """Return what candidates run in, found out by a run, and why nothing better is used."""
+        """Return the sandbox of candidates, tested by a run, and why no better one is used."""
 
     @hookspec
     def after_review(self, library: "Library", caller: "Caller") -> None:
@@ -203,17 +187,16 @@ class Hooks:
     def remove_old_runs(
         self, library: "Library", before: str, dry_run: bool
     ) -> tuple[list[str], dict[str, list[str]]]:
-        """Remove what the part keeps beside the library, older than a moment, that nothing refers
-        to.
+        """Remove the part's old runs beside the library that nothing refers to.
 
-        Return what was removed, and what is old and kept with what keeps it. before: ISO 8601 in
-        UTC.
+        Return the removed runs, and the old ones that were kept with the reasons. before: the time
+        before which a run is old, ISO 8601 in UTC.
         """
         raise NotImplementedError
 
     @hookspec(firstresult=True)
     def served_environment(self, path: str, files: Mapping[str, bytes]) -> bytes | None:
-        """Return a file of an environment as an agent is shown it: without what is sealed."""
+        """Return a file of an environment as an agent sees it: without its sealed content."""
 
     @hookspec
     def waiting_runs(self, library: "Library") -> "Sequence[WaitingRun]":
@@ -222,24 +205,22 @@ class Hooks:
 
     @hookspec
     def scorers(self) -> "Mapping[str, PluginScorer]":
-        """Return scorers by the name that a task names."""
+        """Return the part's scorers by the name that a task names."""
         raise NotImplementedError
 
     @hookspec
     def setup_offers(self, config: "Config", library: "Library") -> "Sequence[SetupOffer]":
-        """Return what `evolvable setup` offers as things stand: without what is on already, or can
-        do nothing.
-        """
+        """Return the offers for `evolvable setup`, without those that are on or have no effect."""
         raise NotImplementedError
 
     @hookspec
     def clients(self) -> "Sequence[Client]":
-        """Return clients that `connect` writes an entry for, and `checkout` the folders of."""
+        """Return clients for `connect`, which writes their entry, and `checkout`, their folders."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
     def serve_http(self, service: HttpService, ready: Callable[[str], None]) -> bool | None:
-        """Serve the library over HTTP until the process is told to end; return True then."""
+        """Serve the library over HTTP until the process gets a signal to end; return True then."""
 
     @hookspec(firstresult=True)
     def find_token(self, home: Path, secret: str) -> "tuple[str, Sequence[str]] | None":
@@ -254,12 +235,12 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:
-        """Return how people sign in to the page at the provider of the configuration."""
+        """Return the sign-in to the page at the provider of the configuration, a `SignInFlow`."""
 
 
 @cache
-def _built_in() -> Mapping[str, ModuleType]:
-    """Return the parts that come with the program by name. Their verbs are in the registry then."""
+def _load_built_in() -> Mapping[str, ModuleType]:
+    """Load the parts that come with the program, and register their verbs; return them by name."""
     # Only the package is looked for: a part that is there and fails is a fault of the installation.
     installed = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
     parts = {name: importlib.import_module(name) for name in installed}
@@ -269,10 +250,10 @@ def _built_in() -> Mapping[str, ModuleType]:
 
 
 @cache
-def _manager() -> pluggy.PluginManager:
+def _make_manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(Hooks)
-    for name, part in _built_in().items():
+    for name, part in _load_built_in().items():
         manager.register(part, name)
     return manager
 
@@ -287,7 +268,7 @@ def built_in_commands() -> Sequence[Mapping[str, str]]:
 
     Every start needs these tables and few need another hook: a manager with all of them takes 4 ms.
     """
-    return [part.commands() for part in _built_in().values() if hasattr(part, "commands")]
+    return [part.commands() for part in _load_built_in().values() if hasattr(part, "commands")]
 
 
 def _warn(text: str, *values: object) -> None:
@@ -302,36 +283,29 @@ def _add_others() -> None:
     # Late: 18 ms, and most commands need no other distribution.
     from importlib.metadata import entry_points
 
-    manager = _manager()
+    manager = _make_manager()
     for entry in entry_points(group=GROUP):
         try:
             # Before it is registered, so that none of its hooks ends the program.
             part = _guard_part(entry.load(), entry.name)
             manager.register(part, entry.name)
             _add_verbs(part)
-        except Exception as error:  # whatever the code of others raises
+        except Exception as error:  # the code of others may raise any
             _warn("The plugin %s was left out: %s: %s", entry.name, type(error).__name__, error)
 
 
 _GUARDED = ("commands", "clients", "scorers", "pages", "doctor_checks", "add_tools")
-"""Hooks whose failure in one part of others takes only from what that part adds."""
+"""Hooks that add nothing where they fail in another distribution's part; the program goes on."""
 
 
 def _guard_part(part: object, name: str) -> object:
-    """Return the hooks of a part of others, so that one that fails adds nothing and the program
-    goes on.
-    """
-    found = {
-        hook: getattr(part, hook)
-        for hook in dir(Hooks)
-        if not hook.startswith("_") and hasattr(part, hook)
-    }
-    return SimpleNamespace(
-        **{
-            hook: _guard(function, name) if hook in _GUARDED else function
-            for hook, function in found.items()
-        }
-    )
+    """Return the hooks of another distribution's part, so that one that fails adds nothing."""
+    guarded = SimpleNamespace()
+    for hook in dir(Hooks):
+        if not hook.startswith("_") and hasattr(part, hook):
+            function = getattr(part, hook)
+            setattr(guarded, hook, _guard(function, name) if hook in _GUARDED else function)
+    return guarded
 
 
 def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -348,7 +322,7 @@ def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         # Errors of ours are written for the person.
         except EvolvableError:
             raise
-        except Exception as error:  # whatever the code of others raises
+        except Exception as error:  # the code of others may raise any
             failed = True
             text = f"{type(error).__name__}: {error}"
             _warn("The plugin %s adds no %s: %s", name, function.__name__.replace("_", " "), text)
@@ -358,19 +332,19 @@ def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def hooks() -> Any:
-    """Return what calls the hooks of the parts that come with the program.
+    """Return the caller of the hooks of the parts that come with the program.
 
     Their verbs are in the registry then.
     """
-    return _manager().hook
+    return _make_manager().hook
 
 
 def all_hooks() -> Any:
-    """Return what calls the hooks of all parts, those of other distributions too, whose metadata is
+    """Return the caller of the hooks of all parts, also of other distributions, whose metadata is
     read.
     """
     _add_others()
-    return _manager().hook
+    return _make_manager().hook
 
 
 def missing_parts() -> list[str]:
@@ -399,33 +373,27 @@ def left_by_missing_parts(library: "Library") -> list[str]:
     if not missing:
         return []
     sizes, home = library.store.backend.maintenance.table_sizes(), library.store.home
-    found: list[str] = []
+    lines: list[str] = []
     for part in missing:
+        end = f"{part}, which reads them, is not installed."
         for folder, what in _FOLDERS.get(part, {}).items():
-            # Files beside the folders are no runs.
-            number = (
-                sum(1 for entry in (home / folder).iterdir() if entry.is_dir())
-                if (home / folder).is_dir()
-                else 0
-            )
-            if number:
-                found.append(
-                    f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not "
-                    "installed."
-                )
+            if number := _count_folders(home / folder):
+                lines.append(f"{home / folder} holds {number:,} {what}; {end}")
         for table, what in _TABLES.get(part, {}).items():
             if rows := sizes.get(table, 0):
-                found.append(
-                    f"The library holds {rows:,} {what}; {part}, which reads them, is not "
-                    "installed."
-                )
-    return found
+                lines.append(f"The library holds {rows:,} {what}; {end}")
+    return lines
+
+
+def _count_folders(folder: Path) -> int:
+    # Files beside the folders are no runs.
+    return sum(1 for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else 0
 
 
 def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the rows of all parts.
 
-    Of two of one name the earlier part's counts, so that none replaces the core's.
+    Of two rows with one name the earlier part's counts, so that none replaces the core's.
     """
     merged: dict[str, Any] = {}
     for rows in results:
@@ -434,20 +402,18 @@ def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def trial_arms() -> "TrialArms | None":
-    """Return what says which version a session gets while versions are on trial, None without such
-    a part.
-    """
-    found: TrialArms | None = hooks().trial_arms()
-    return found
+    """Return the object that chooses versions on trial for sessions, None without such a part."""
+    arms: TrialArms | None = hooks().trial_arms()
+    return arms
 
 
 def waiting_runs(library: "Library") -> "Sequence[WaitingRun]":
     """Return the runs of all parts of the program that wait for a person."""
-    return [run for found in hooks().waiting_runs(library=library) for run in found]
+    return [run for part_runs in hooks().waiting_runs(library=library) for run in part_runs]
 
 
 def archive_parts() -> Sequence[ArchivePart]:
-    """Return what the parts of the program add to backups, archives and remotes."""
+    """Return the additions of all parts to backups, archives and remotes."""
     parts: list[ArchivePart] = hooks().archive_part()
     return parts
 
@@ -463,11 +429,11 @@ def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage
 
     Raise LibraryError without a part that can.
     """
-    found: Storage | None = hooks().open_storage(home=home, create=create, registered=registered)
-    if found is None:
-        missing = (
+    storage: Storage | None = hooks().open_storage(home=home, create=create, registered=registered)
+    if storage is None:
+        raise LibraryError(
             f"The library of {home} lies in PostgreSQL, which this installation cannot open: "
-            f"{TEAMS} is missing."
+            f"{TEAMS} is missing.",
+            "Install the whole program again.",
         )
-        raise LibraryError(missing, "Install the whole program again.")
-    return found
+    return storage

@@ -1,11 +1,10 @@
-"""Read the second file of settings that EVOLVABLE_CONFIG names, for a library that a person only
-tries.
+"""Read the second file of settings that EVOLVABLE_CONFIG names, for a library on trial.
 
 The account's file stays the floor: of the policy, the lock and the budgets the stricter of both
-counts, in every library. Any program can set the variable, so names of commands, models, roles,
-trusted folders and remotes in the second file count only in a library that is none of the
-account's, and while the account has no approvals lock. What decides whose approvals count, and
-which homes are the account's, is read from the account's file alone.
+counts, in every library. Any program can set the variable. So the commands, models, roles, trusted
+folders and remotes of the second file count only in a library that is none of the account's, and
+only without an approvals lock of the account. The keys whose approvals count, and the account's
+homes, are read from the account's file alone.
 """
 
 import os
@@ -27,7 +26,7 @@ from evolvable_server.person_config import (
 from evolvable_store import ADDRESS_FILE, LIBRARY_FILE, work_tree
 
 NAMES = (*ROLES, "models", "roles", "trusted", "remotes")
-"""The tables of a second file that name something."""
+"""The tables of a second file that name commands, models, folders or remotes."""
 
 FLOORS = ("approve", "review_policy", "budgets", "approvals")
 """The settings of a second file of which the stricter one counts."""
@@ -38,8 +37,8 @@ def second_path(environment: Mapping[str, str] | None = None) -> Path | None:
     value = second_config(environment)
     if not value:
         return None
-    account = config_path()
-    return None if account is not None and _is_same(Path(value), account) else Path(value)
+    path, account = Path(value), config_path()
+    return None if account is not None and _is_same(path, account) else path
 
 
 def read_library_config(home: Path, environment: Mapping[str, str] | None = None) -> PersonConfig:
@@ -51,17 +50,15 @@ def read_library_config(home: Path, environment: Mapping[str, str] | None = None
     if path is None:
         return account
     second = read_config_file(path)
-    return _combine(account, second, _why_ignored(home, path, account))
+    return _combine(account, second, _explain_ignored(home, path, account))
 
 
 def own_path(environment: Mapping[str, str] | None = None) -> Path | None:
-    """Return the file that commands of the person change: the second one, else the account's, None
-    without any.
-    """
+    """Return the file that commands of the person change: the second one, else the account's."""
     return second_path(environment) or config_path()
 
 
-def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
+def _explain_ignored(home: Path, path: Path, account: PersonConfig) -> str:
     """Return why the names in a second file do not count for a library, '' where they do."""
     if account.lock_key:
         return f"approvals are locked in {account.path}"
@@ -69,11 +66,9 @@ def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
         return f"{home} is a library of this account"
     # Where the file really lies: a link may lead into a work tree.
     tree = work_tree(Path(os.path.realpath(path)).parent)
-    return (
-        f"it lies in the work tree {tree}, so a repository may have brought it"
-        if tree is not None
-        else ""
-    )
+    if tree is None:
+        return ""
+    return f"it lies in the work tree {tree}, so a repository may have brought it"
 
 
 def is_registered(home: Path) -> bool:
@@ -100,11 +95,13 @@ def _is_same(first: Path, second: Path) -> bool:
 
 
 def _combine(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
+    approve = account.approve
     # A second file without the setting must not raise the level to the default.
-    says = "approve" in second.file_keys or second.unsigned
+    if "approve" in second.file_keys or second.unsigned:
+        approve = stricter_level(account.approve, second.approve)
     person = replace(
         account,
-        approve=stricter_level(account.approve, second.approve) if says else account.approve,
+        approve=approve,
         lock_key=account.lock_key or second.lock_key,
         files=(account, second),
         ignored=ignored,

@@ -16,12 +16,7 @@ import anyio
 from mcp.server.request_state import RequestStateSecurity
 
 from evolvable_server import plugins
-from evolvable_server.app import (
-    ListedFolders,
-    approvals_lock,
-    make_caller,
-    marks_agents,
-)
+from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents
 from evolvable_server.auto_switch import read_switch
 from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients import add_client_log
@@ -60,28 +55,26 @@ from evolvable_tools import ApprovalLevel, Caller, Library
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs import DuplicateHints
 
+# A client's first calls come at once, and must not wait for this work.
 LEARN_SECONDS = 3.0
-"""How long after the start the sessions are read that ended before: a client's first calls come at
-once.
-"""
+"""How long after the start ended sessions are read and reviewed."""
 
 YOUNG_COMMITS = 100
-"""Commits of a project that are looked through for the first one while clients wait for answers."""
+"""Commits of a project that are searched for the first one while clients wait for answers."""
 
 AGAIN_SECONDS = 5.0
-"""How long what the background could not do, such as for a busy library or a full disk, waits for
-the next try.
-"""
+"""How long the background waits after a failure, such as a busy library, before it tries again."""
 
 log = logging.getLogger(__name__)
 
 StateKey = Callable[[Path], bytes]
-"""Returns the key of a home that seals what clients hand back with an answer."""
+"""Returns the key of a home that seals the state which clients send back with an answer."""
 
 _FIRST = "a first task, that the model is loaded for"
+"""A task for the embedder, which loads its model before a client asks."""
 
 
-def _no_notice(_: str) -> None:
+def _ignore_notice(_: str) -> None:
     """Notify nobody."""
 
 
@@ -111,42 +104,42 @@ class Serving:
         """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a
         setting.
 
-        shared: several clients are served, so this process's own session is none of theirs.
+        shared: whether several clients are served, which do not have this process's session.
         state_key: by default the key is this process's own.
         """
-        # Before the first thread starts.
+        # Before the first thread starts, see `tune_malloc`.
         tune_malloc()
-        self._open, self._closed = contextlib.ExitStack(), threading.Event()
+        # The models of searches and reviews, which `close` ends.
+        self._open = contextlib.ExitStack()
+        self._closed = threading.Event()
         self._memories_changed = threading.Event()
         dependencies = self._open.enter_context(open_search(config, serving=True))
         self.library = _open_library(config, dependencies)
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
         self._home, self._config = config.home, config
-        # Over HTTP the log of one client may not say what another one wrote: there the next answer
-        # has it.
+        # Over HTTP the log of one client may not name what another one wrote: there the hint comes
+        # with the next answer.
         self._hints = DuplicateHints(
-            self.library, _no_notice if shared else partial(self.client_log.post, "warning")
+            self.library, _ignore_notice if shared else partial(self.client_log.post, "warning")
         )
         self.library.compare_later = self._hints.add
         self._reloader = Watcher(self.library, self._note_changes)
         connection = shared_connection() if shared else client_connection()
-        client = replace(
-            make_caller(config, self.library, Identity(Principal.AGENT, "mcp")),
-            connection=connection,
-        )
+        client = make_caller(config, self.library, Identity(Principal.AGENT, "mcp"))
+        client = replace(client, connection=connection)
         if shared:
             client = replace(client, project=None)  # each client works in a folder of its own
-        extensions = [SkillsExtension(self.library, client)]
         self._notifier.lists_tools = "tools" in config.toolsets
+        security = None
+        if state_key is not None:
+            security = RequestStateSecurity(keys=[state_key(config.home)])
         self.server = LibraryServer(
             tools_change=self._notifier.lists_tools,
             subscriptions=self._notifier.bus,
-            lifespan=self._lifespan,
-            extensions=extensions,
-            request_state_security=RequestStateSecurity(keys=[state_key(config.home)])
-            if state_key
-            else None,
+            lifespan=self._run_tasks,
+            extensions=[SkillsExtension(self.library, client)],
+            request_state_security=security,
         )
         hook_session = partial(named_session, config.home, None if shared else connection)
         sessions = CallSessions(
@@ -158,7 +151,7 @@ class Serving:
         self._add_features(config, client, sessions)
 
     def _add_features(self, config: Config, client: Caller, sessions: CallSessions) -> None:
-        """Add to the server what clients call, read and are told."""
+        """Add the tools, resources, prompts, notifications and logs to the server."""
         settings = lazy_review_settings(config, self._open)
         delegates, small = "delegation" in config.toolsets, SMALL in config.toolsets
         self.server.prefix = config.tool_prefix
@@ -172,7 +165,7 @@ class Serving:
         add_approvals(
             self.server, self.library, client, sessions, confirms=config.person.confirm == "session"
         )
-        # The first gate that asks about a call makes it, so the order counts.
+        # The first gate that asks about a call also makes it, so this one comes last.
         self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)
         add_logs(self.server, self.client_log)
@@ -194,7 +187,7 @@ class Serving:
             )
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+    async def _run_tasks(self, _: Any) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._notifier.run)
             tasks.start_soon(self.client_log.run)
@@ -209,23 +202,22 @@ class Serving:
             self._memories_changed.set()
 
     def _follow_memories(self) -> None:
-        """Have the memories say the same where clients read them, at the start and after each
-        change of one.
+        """Update the files in which clients read memories, at the start and after each change.
 
-        What could not be read or written is tried again; it is logged once.
+        A file that could not be read or written is tried again, and logged once.
         """
-        trouble: set[str] = set()
+        reported: set[str] = set()
         while not self._closed.is_set():
-            # Before the look: a change that comes during it sets the event again.
+            # Before the update: a change that comes during it sets the event again.
             self._memories_changed.clear()
-            behind = self._bring_up()
-            for text in behind - trouble:
+            failures = self._refresh_memories()
+            for text in failures - reported:
                 log.warning(text)
-            trouble = behind
-            self._memories_changed.wait(AGAIN_SECONDS if behind else None)
+            reported = failures
+            self._memories_changed.wait(AGAIN_SECONDS if failures else None)
 
-    def _bring_up(self) -> set[str]:
-        """Bring the memories up to date, when that is switched on; return what is not."""
+    def _refresh_memories(self) -> set[str]:
+        """Bring the files of memories up to date where they are on; return the failures."""
         if not (self._home / MEMORY_COPIES).exists():
             return set()
         from evolvable_server.clients import refresh_memory_files
@@ -238,10 +230,11 @@ class Serving:
         return {f"The memories of {copy.title} are not up to date: {copy.why}" for copy in broken}
 
     def _reread(self) -> None:
+        """Mark what repositories brought, once; try again after an error that may pass."""
         last = ""
         while not self._closed.is_set():
             try:
-                # A module cannot be read any more where the program was replaced meanwhile.
+                # In the `try`: the import fails where the program was replaced meanwhile.
                 from evolvable_store.workingcopy import refresh_marks
                 from evolvable_tools import mark_repository_heads
 
@@ -259,18 +252,16 @@ class Serving:
             self._closed.wait(AGAIN_SECONDS)
 
     def _keep_up(self) -> None:
-        # With what reads runs, which no answer needs.
+        # Late: it imports the readers of runs, which no answer needs.
         from evolvable_server.upkeep import keep_up_quietly
 
         keep_up_quietly(self.library)
 
     def _learn(self) -> None:
-        """Learn from the sessions that ended since the last start, when the person let
-        the library.
-        """
+        """Learn from the sessions that ended since the last start, where the person agreed."""
         if not consent(self._home) or self._closed.wait(LEARN_SECONDS):
             return
-        from evolvable_server.session_learning import learn_ended_sessions  # few let it
+        from evolvable_server.session_learning import learn_ended_sessions  # few agreed
 
         learn_ended_sessions(self._config, self.library, self._closed.is_set)
 
@@ -283,43 +274,39 @@ class Serving:
         from evolvable_server.auto_queue import start_if_due  # few switched them on
 
         try:
-            if (started := start_if_due(self._config)) is not None:
-                # Else what is left of it stays as long as this process; it outlives us.
-                started.wait()
+            if (process := start_if_due(self._config)) is not None:
+                # Without the wait, its entry in the process table would stay as long as this one.
+                process.wait()
         except OSError as error:
             log.warning("Sessions were not reviewed: %s", error)
 
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
-        Nothing slow may come before the first answer.
+        Call it after the first answer, which must not wait for any of this.
         """
-        threading.Thread(
-            target=return_free_memory, args=(self._closed,), name="evolvable-give-back", daemon=True
-        ).start()
+        _start_thread("give-back", partial(return_free_memory, self._closed))
         # A library that cannot be written is served as it is.
-        if not self.library.store.read_only:
-            threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
-            try:
-                self._reloader.start()
-            # The library is served without them.
-            except EvolvableError as error:
-                log.warning("Folders are not followed: %s", error.text)
-            threading.Thread(
-                target=self._follow_memories, name="evolvable-memory", daemon=True
-            ).start()
-            threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
-            self._hints.start()
-            threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
-            threading.Thread(target=self._review, name="evolvable-review", daemon=True).start()
-            if self.library.dependencies.neighbours is not None:
-                self.library.dependencies.neighbours.begin(_FIRST)
+        if self.library.store.read_only:
+            return
+        _start_thread("reread", self._reread)
+        try:
+            self._reloader.start()
+        # The library is served without the watcher.
+        except EvolvableError as error:
+            log.warning("Folders are not followed: %s", error.text)
+        _start_thread("memory", self._follow_memories)
+        _start_thread("upkeep", self._keep_up)
+        self._hints.start()
+        _start_thread("learn", self._learn)
+        _start_thread("review", self._review)
+        if self.library.dependencies.neighbours is not None:
+            self.library.dependencies.neighbours.begin(_FIRST)
 
     def close(self) -> None:
         """Stop following and close the library.
 
-        The process may end while this goes on. So what would be lost then comes first: the last
-        rows of evidence.
+        The process may end during this call, so the rows of evidence in memory are written first.
         """
         self._closed.set()
         self._memories_changed.set()
@@ -330,16 +317,20 @@ class Serving:
         self.library.close()
 
 
+def _start_thread(name: str, work: Callable[[], object]) -> None:
+    threading.Thread(target=work, name=f"evolvable-{name}", daemon=True).start()
+
+
 def serve_stdio(config: Config, early: FastStart | None = None) -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone.
 
-    early: who answers till then.
+    early: the start that has answered until now, None where there was none.
     """
     from evolvable_server.transport import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     serving = Serving(config)
-    # Not over HTTP: a warning may name folders that are no business of another client.
+    # Not over HTTP: a warning may name folders that another client must not see.
     logging.getLogger("evolvable_server").addHandler(serving.client_log)
     begun = early.end() if early else None
     run_stdio(serving.server, cleanup=[serving.close], ready=serving.start_following, begun=begun)

@@ -1,5 +1,5 @@
-"""Learn from the transcripts of this person's clients: those that are there, and those of sessions
-that end later.
+"""Learn from the transcripts of this person's clients, the existing ones and those of later
+sessions.
 """
 
 import logging
@@ -14,7 +14,7 @@ from evolvable_store.errors import EvolvableError, LibraryBusy, Refused
 from evolvable_tools import Library, count
 from evolvable_tools.outcomes import PastSessions, count_transcripts, learn_from_past
 
-# Guards the transcripts: two processes would learn one session twice.
+# The lock guards the transcripts: two processes would learn one session twice.
 _LOCK = "learning.lock"
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def learn_past_sessions(
     progress: Callable[[int, int], None] = lambda done, of: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PastSessions:
-    """Store what the transcripts of this person's clients teach.
+    """Store the tasks that the transcripts of this person's clients teach.
 
     Raise Refused without consent, and LibraryBusy.
     """
@@ -63,15 +63,11 @@ def learn_past_sessions(
 
 
 def describe_past_sessions(done: PastSessions) -> list[str]:
-    """Return in lines what a run over past sessions came to."""
+    """Return lines about the result of a run over past sessions."""
     if not done.found:
         return ["No client wrote a session here."]
-    lines = [
-        (
-            f"Read {done.read:,} of {count(done.found, 'session')}: "
-            f"{count(done.learned, 'task')} learned."
-        )
-    ]
+    learned = f"{count(done.learned, 'task')} learned"
+    lines = [f"Read {done.read:,} of {count(done.found, 'session')}: {learned}."]
     if done.unreadable:
         lines.append(
             f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no "
@@ -83,7 +79,7 @@ def describe_past_sessions(done: PastSessions) -> list[str]:
 
 
 def learn_ended_sessions(config: Config, library: Library, stop: Callable[[], bool]) -> None:
-    """Store what sessions teach that ended since the last run, where the person allows it.
+    """Store the tasks of sessions that ended since the last run, where the person allows it.
 
     Raise nothing.
     """

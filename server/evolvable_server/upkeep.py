@@ -1,4 +1,4 @@
-"""Fold and remove what is old in a library: by `gc --older`, and without a command after a year."""
+"""Fold and remove old rows and runs of a library: by `gc --older`, and by itself after a year."""
 
 import logging
 from dataclasses import astuple, dataclass, field
@@ -12,18 +12,18 @@ from evolvable_tools import Library
 from evolvable_tools.verbs.library_status import YEAR_DAYS
 
 NOTICE_DAYS = 7
-"""For how many days of use `status` says first that something is folded by itself."""
+"""Days of use for which `status` announces that old rows are going to be folded."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class FoldedLibrary:
-    """What was made coarser or removed, or would be.
+    """What was folded or removed, or would be.
 
-    impressions: that became counts of a day. proposals: turned down, that lost their files. runs:
-    that were removed; kept: old runs that something refers to, with what. blobs, bytes: removed
-    with them, as stored.
+    impressions: those that became counts of a day. proposals: the refused ones that lost their
+    files. blobs, bytes: the file contents that were removed with them, as stored. runs: the removed
+    ones. kept: old run -> what refers to it.
     """
 
     older_than_days: int
@@ -38,10 +38,10 @@ class FoldedLibrary:
 def fold_library(
     library: Library, days: int, *, dry_run: bool = False, shrink: bool = False
 ) -> FoldedLibrary:
-    """Make coarser what is older than so many days, and remove what nothing needs; return what.
+    """Fold the rows that are older than `days`, and remove files and runs that nothing refers to.
 
-    Each step is written for itself: after an error the next call goes on. Raises LibraryBusy and
-    the like.
+    Each step is a transaction of its own: after an error the next call goes on. Raise LibraryBusy
+    and the like.
     """
     store = library.store
     before = format_time(store.clock() - timedelta(days=days))
@@ -52,7 +52,7 @@ def fold_library(
         library=library, before=before, dry_run=dry_run
     )
     removed = [run for runs, _ in parts for run in runs]
-    kept_runs = {run: reasons for _, found in parts for run, reasons in found.items()}
+    kept_runs = {run: reasons for _, kept in parts for run, reasons in kept.items()}
     folding = store.backend.folding
     rows = folding.count(before) if dry_run else folding.fold(before, store.now())
     blobs = collect(store, dry_run, shrink=shrink)
@@ -62,11 +62,11 @@ def fold_library(
 
 
 def keep_up(library: Library) -> FoldedLibrary | None:
-    """Do what a library needs about once a day; return what was folded, None for nothing.
+    """Do the upkeep of a library, about once a day; return what was folded, None for nothing.
 
-    The trash expires. What is older than a year is planned to be folded after a week of days of
-    use, and folded then. A library of several homes is left to the people who keep it. Raises
-    EvolvableError: then a later call does it.
+    The trash expires. Rows older than a year are planned to be folded after NOTICE_DAYS, and folded
+    then. A library of several homes is left to the people who keep it. Raise EvolvableError, after
+    which a later call does it.
     """
     store = library.store
     Trash(store.home).expire(store.clock().timestamp())
@@ -84,13 +84,13 @@ def keep_up(library: Library) -> FoldedLibrary | None:
     if days_of_use(store.home) < planned:
         return None
     folded = fold_library(library, YEAR_DAYS)
-    # After the folding: after a kill in between it is done again, which changes nothing more.
+    # Last: after a kill in between, the rows are folded again, which changes nothing more.
     plan_day(store.home, None)
     return folded
 
 
 def keep_up_quietly(library: Library) -> None:
-    """Do the same in the background of a server, which goes on whatever comes of it."""
+    """Do the upkeep in the background of a server; log an error."""
     try:
         keep_up(library)
     except (EvolvableError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Why no events of the file system come, and what a person does about it.
+"""Explain why no events of the file system come, and what a person can do about it.
 
-The owner of the folders notes it beside its sign of life; `status` and `doctor` read it there.
-Where no server runs, they find out whether one could watch the folders now.
+The owner of the folders writes this beside its sign of life, where `status` and `doctor` read it.
+Where no server runs, they test whether one could watch the folders now.
 """
 
 import errno
@@ -23,7 +23,10 @@ _UNREADABLE = (errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True, slots=True)
 class WatchFailure:
-    """What gives no events, and why; and what to do about it. Both are whole sentences."""
+    """A failure to get events, in whole sentences.
+
+    what: the folder or library without events, and the reason. remedy: what to do about it.
+    """
 
     what: str
     remedy: str
@@ -37,7 +40,7 @@ class WatchFailure:
 def explain_failure(what: str, error: OSError, seconds: float) -> WatchFailure:
     """Explain why the system gives no events.
 
-    what: `folders` or `library`. seconds: between two scans of the folders.
+    what: `folders` or `library`. seconds: the time between two scans of the folders.
     """
     if what == "library":
         return _make_failure("The server cannot watch the library's log, and polls it", error)
@@ -49,46 +52,42 @@ def explain_failure(what: str, error: OSError, seconds: float) -> WatchFailure:
 
 
 def _make_failure(effect: str, error: OSError, seconds: float = 0) -> WatchFailure:
-    why, remedy = _reason(error)
+    why, remedy = _find_reason(error)
     interval = f" every {seconds:g} seconds" if seconds else ""
-    return WatchFailure(
-        f"{effect}{interval}: {why}.", f"{remedy} The server tries again by itself."
-    )
+    what = f"{effect}{interval}: {why}."
+    return WatchFailure(what, f"{remedy} The server tries again by itself.")
 
 
-def _reason(error: OSError) -> tuple[str, str]:
-    """Return why, without a full stop, and what to do."""
+def _find_reason(error: OSError) -> tuple[str, str]:
+    """Return the reason, without a full stop, and the remedy."""
     # EMFILE stands for two limits: open files, and the inotify instances of the account.
     if error.errno == errno.EMFILE and not _is_file_limit():
-        return _limit("instances", "no inotify instance is left for this account")
+        return _explain_limit("instances", "no inotify instance is left for this account")
     if error.errno == errno.ENOSPC:
-        return _limit("watches", "no inotify watch is left for this account")
+        return _explain_limit("watches", "no inotify watch is left for this account")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "no more files can be opened", "Raise the limit of open files (`ulimit -n`)."
+    why = error.strerror or str(error)
     if error.errno in _UNREADABLE and error.filename:
-        return error.strerror or str(
-            error
-        ), f"Let this account read it: chmod u+rx {os.fsdecode(error.filename)}."
-    return error.strerror or str(
-        error
-    ), "Programs that watch many files, and network disks, are frequent causes."
+        return why, f"Let this account read it: chmod u+rx {os.fsdecode(error.filename)}."
+    return why, "Programs that watch many files, and network disks, are frequent causes."
 
 
-def _limit(kind: str, why: str) -> tuple[str, str]:
-    name, narrower = f"fs.inotify.max_user_{kind}", f"user.max_inotify_{kind}"
-    limit, within = _setting(name), _setting(narrower)
+def _explain_limit(kind: str, why: str) -> tuple[str, str]:
+    name, container_name = f"fs.inotify.max_user_{kind}", f"user.max_inotify_{kind}"
+    limit, container_limit = _read_limit(name), _read_limit(container_name)
     # Four times the limit, because other programs of the account watch files too.
-    remedy = (
-        "Close programs that watch files, or raise the limit: sudo sysctl "
-        f"{name}={max(512, 4 * (limit or 0))}."
-    )
-    if within is not None and limit is not None and within < limit:
-        container = f"Raise {narrower} of the container as well."
-        return f"{why} ({narrower} is {within} in this container)", f"{remedy} {container}"
+    enough = max(512, 4 * (limit or 0))
+    remedy = f"Close programs that watch files, or raise the limit: sudo sysctl {name}={enough}."
+    if container_limit is not None and limit is not None and container_limit < limit:
+        return (
+            f"{why} ({container_name} is {container_limit} in this container)",
+            f"{remedy} Raise {container_name} of the container as well.",
+        )
     return f"{why} ({name} is {'unknown' if limit is None else limit})", remedy
 
 
-def _setting(name: str) -> int | None:
+def _read_limit(name: str) -> int | None:
     with suppress(OSError, ValueError):
         return int(Path("/proc/sys", *name.split(".")).read_text(encoding="ascii"))
     return None
@@ -110,20 +109,20 @@ def format_failures(failures: Iterable[WatchFailure]) -> str:
 
 
 def watch_failures(home: Path, folders: Iterable[Path]) -> list[WatchFailure]:
-    """Return what the server that owns the folders cannot watch.
+    """Return the failures of the server that owns the folders.
 
-    Where no server runs, return what one could not watch now.
+    Where no server runs, return those that one would have now.
     """
     note = FolderOwner(home).owner_note()
     if note is None:
-        return list(_failures_now([folder for folder in folders if os.path.isdir(folder)]))
+        return list(_find_failures([folder for folder in folders if os.path.isdir(folder)]))
     with suppress(ValueError, TypeError):
         return [WatchFailure(str(what), str(remedy)) for what, remedy in json.loads(note or "[]")]
     # '' is the note of an owner that can watch everything.
     return []
 
 
-def _failures_now(folders: Sequence[Path]) -> Iterator[WatchFailure]:
+def _find_failures(folders: Sequence[Path]) -> Iterator[WatchFailure]:
     if not folders or not has_inotify():
         return
     effect = "A server could not watch the folders now, and would only scan them"

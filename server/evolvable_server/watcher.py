@@ -1,13 +1,13 @@
-"""Follow a library and its folders: what one process changes, every other process and every folder
-shows.
+"""Follow a library and its folders: a change by one process reaches every other process and every
+folder.
 
 One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it
-watches, scans and writes them, and a thread of its own says that it lives
+watches, scans and writes them. A thread of its own gives its sign of life
 (`evolvable_server.heartbeat`). The others follow the library alone, and wait for the owner's end.
-Events of the file system only say where to look; a slow scan of everything runs beside them,
-because events get lost. Where the system gives no events, that scan is all there is: the owner
-notes why beside its sign of life, for `status` and `doctor`, and asks again at every scan. Changes
-are found by content, so nothing that a process of ours writes comes back as an edit.
+Events of the file system only say where to look. A slow scan of all folders runs beside them,
+because events get lost. Where the system gives no events, only the scan finds changes. The owner
+then writes the reason beside its sign of life, for `status` and `doctor`, and asks again at every
+scan. Changes are found by content, so a write of our own processes never comes back as an edit.
 """
 
 import contextlib
@@ -44,36 +44,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.03
-"""How often the library is asked whether another process changed it, where the system reports no
-events.
+"""How often the library is asked for changes of other processes, where the system gives no events.
 """
 
 QUIET_SECONDS = 2.0
-"""How often it is asked where it does."""
+"""How often it is asked where the system gives events."""
 
+# The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then
+# publishes. The call that made the change goes on meanwhile, with other commits, and should have
+# the processor.
 FIRST_SECONDS = 0.015
 """How soon after an event the owner asks; each further wait is three times as long, up to
 QUIET_SECONDS.
-
-The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then
-publishes. The call that made the change goes on meanwhile, with other commits, and should have the
-processor.
 """
 
 FOLLOWER_SECONDS = 0.035
 """How soon after an event the other servers ask: they have only clients to notify."""
 
-INDEX_SECONDS, INDEX_LATEST = 0.1, 1.0
-"""How long no change comes before the owner brings the text index up to date, and how long that
-waits at most.
+# A search brings the index up to date itself, so the owner waits until the processor is free. Of
+# many changes in a row to one resource, only the last is indexed then.
+INDEX_SECONDS = 0.1
+"""Time without a change after which the owner brings the text index up to date."""
 
-A search brings it up to date itself, so the only haste is that the processor is free; one of many
-changes in a row that concern one resource is indexed.
-"""
+INDEX_LATEST = 1.0
+"""Seconds that a change waits for that at most."""
 
 RESCAN_SHARE, ALONE_SHARE = 250, 20
-"""A scan of everything is followed by at least so many times its own duration without one: with
-events, and without.
+"""The least pause after a scan of all folders, as a multiple of its duration: with events, and
+without.
 """
 
 GRACE_SECONDS = 0.4
@@ -82,52 +80,49 @@ two steps.
 """
 
 AGAIN_SECONDS = (0.3, 2.5)
-"""When a directory is looked at again whose files are too new to be told from a later save by their
-times.
+"""When a directory is scanned again whose files are so new that their times do not tell a later
+save.
 """
 
 GIT_SECONDS = 1.0
-"""When a directory is looked at again that waits for git, or that git may have brought."""
+"""When a directory is scanned again that waits for git, or that git may have brought."""
 
+# The import is still indexed then, which needs every core.
 ADDED_SECONDS = 2.0
-"""How long after another process added a folder, and imported the last resource of it, the owner
-scans it.
-
-What was imported is still indexed then, which needs every core.
-"""
+"""How long after the last import from a folder that another process added the owner scans it."""
 
 BEHIND_SECONDS = 0.3
-"""How long the process that made a change has to write it into the folders itself, before the owner
-does.
-"""
+"""How long the process of a change has to write it into the folders, before the owner does."""
 
+# The folder above a watched one gives no events.
 TICK_SECONDS = 0.5
-"""How often the owner looks whether a folder was replaced, or is back; a folder above it has no
-events.
-"""
+"""How often the owner checks whether a folder was replaced, or is back."""
 
 END_SECONDS = 2.0
-"""How long the threads get to end."""
+"""How long `stop` waits for the threads to end."""
 
-# Changes that are read at once; subjects with reports that are remembered; reports on one subject.
-BATCH, MAX_REPORTED, MAX_TEXTS = 5_000, 10_000, 10
+BATCH = 5_000
+"""Changes of the library that are read at once."""
+
+MAX_REPORTED, MAX_TEXTS = 10_000, 10
+"""Subjects with logged reports that are remembered, and reports on one subject."""
 
 Listener = Callable[[Sequence[Change]], None]
 
 
 class Watcher:
-    """Three threads over one library: one follows it, one follows the folders if this process owns
-    them, one beats.
+    """Three threads over one library: one follows it, one its folders, one gives the sign of life.
+
+    The second works only while this process owns the folders.
     """
 
     def __init__(
         self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS
     ) -> None:
-        """Watch one library. listener: called, on one of our threads, with every batch of changes
-        that clients can see.
+        """Watch one library.
 
-        Of skills that is what moves on the stable channel, of everything else what changes in the
-        library.
+        listener: called, on one of our threads, with every batch of changes that clients can see.
+        Those are the moves of skills on the stable channel, and all changes of other kinds.
         """
         self._library, self._listener, self._rescan = library, listener, rescan_seconds
         self._copies: WorkingCopies
@@ -145,10 +140,13 @@ class Watcher:
         self._watched: Sequence[WatchedFolder] = ()
         self._reported: dict[Hashable, set[str]] = {}
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
-        # When that is due, and the last change that needs nothing.
+        # When the owner writes changes of others into the folders, and the last change that is
+        # there already.
         self._behind: tuple[float, int] | None = None
+        # When the first change came that is not indexed.
         self._unindexed: float | None = time.monotonic()
-        self._changed = 0.0  # when the last change was seen
+        # When the last change came.
+        self._changed = 0.0
         self._indexer = BurstIndexer(library.store.home)
         self._threads = [
             self._heart.thread,
@@ -159,7 +157,7 @@ class Watcher:
     def start(self) -> None:
         """Start following.
 
-        If this process owns the folders it looks at them at once, in the background.
+        If this process owns the folders it scans them at once, in the background.
         """
         self._copies = workingcopy.WorkingCopies(
             self._library.store,
@@ -173,8 +171,9 @@ class Watcher:
             thread.start()
 
     def stop(self) -> None:
-        """Stop following and give the folders to another process; return when all threads have
-        ended, or after 2 s.
+        """Stop following and give the folders to another process.
+
+        Return when all threads have ended, or after END_SECONDS.
         """
         self._stop.set()
         # Wakes the thread that waits to own the folders.
@@ -197,11 +196,12 @@ class Watcher:
             self._run_guarded(self._poll)
 
     def _poll(self) -> None:
-        seen, pause, next_retry = -1, FIRST_SECONDS, time.monotonic() + self._rescan
+        published, pause = -1, FIRST_SECONDS
+        next_retry = time.monotonic() + self._rescan
         attempt = partial(library_events, self._library.store.home, self._owner.place)
         with (
             self._library.store.backend.watching() as data_version,
-            self._source("library", attempt) as events,
+            self._open_source("library", attempt) as events,
         ):
             self._library_events = events
             while not self._stop.is_set():
@@ -209,18 +209,20 @@ class Watcher:
                 if time.monotonic() >= next_retry:
                     events.retry()
                     next_retry = time.monotonic() + self._rescan
-                now = data_version()
-                if now != seen:
+                version = data_version()
+                if version != published:
                     self._publish_changes()
-                    seen, pause = now, FIRST_SECONDS
+                    published, pause = version, FIRST_SECONDS
                 self._write_behind()
                 pause = min(pause * 3, QUIET_SECONDS)
                 self._index_when_quiet(pause)
-                longest = min(pause, self._until_behind()) if events.gives_events else POLL_SECONDS
+                longest = (
+                    min(pause, self._get_behind_wait()) if events.gives_events else POLL_SECONDS
+                )
                 if paths := events.wait(longest):
                     pause = FIRST_SECONDS
                     self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
-                    # One was closed: the owner may have ended.
+                    # A lock file was closed: the owner may have ended.
                     if any(path.endswith(".lock") for path in paths):
                         self._heart.wake()
                 self._note_error(self._poll, None)
@@ -236,7 +238,8 @@ class Watcher:
         if self._library.store.read_only:
             self._owner.release()
             return False
-        failures = dict(self._failures)  # another thread notes them; of the folders comes first
+        # A copy, because another thread changes it. Sorted: that of the folders comes first.
+        failures = dict(self._failures)
         return self._owner.claim(format_failures(failures[what] for what in sorted(failures)))
 
     def _note_claim(self, owns: bool) -> None:
@@ -254,7 +257,7 @@ class Watcher:
             self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
                 self._behind = self._behind or (time.monotonic() + BEHIND_SECONDS, self._sequence)
-            # After the listener: what it could not take is read again.
+            # After the listener: where it raises, the same changes are read again.
             self._sequence = changes[-1].sequence
         while True:
             moved, last = moves_seen(self._library.store, self._move)
@@ -264,10 +267,9 @@ class Watcher:
             self._move = last
 
     def _index_when_quiet(self, pause: float) -> None:
-        """Have the owner index what changed soon after the last change; the others find it done
-        when all is quiet.
+        """Index the changes: as the owner soon after the last one, else when all is quiet.
 
-        pause: how long there was no event, about.
+        By then the owner has usually done it. pause: about how long there was no event.
         """
         waited = time.monotonic() - self._unindexed if self._unindexed else 0.0
         soon = self._owner.owns and (pause >= INDEX_SECONDS or waited >= INDEX_LATEST)
@@ -281,19 +283,19 @@ class Watcher:
                 self._library.index.catch_up(self._step_library, wait=False)
                 self._unindexed = None
 
-    def _until_behind(self) -> float:
+    def _get_behind_wait(self) -> float:
         return max(0.0, self._behind[0] - time.monotonic()) if self._behind else QUIET_SECONDS
 
     def _write_behind(self) -> None:
-        """Write out what others changed without doing that themselves."""
-        if self._behind and self._until_behind() == 0:
+        """Write the changes into the folders that the processes of others have not written."""
+        if self._behind and self._get_behind_wait() == 0:
             heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
-            # Another process may have become the owner, and writes them then.
+            # Another process may have become the owner, which writes them then.
             syncs = self._copies.sync_behind(heads) if self._owner.owns else []
-            # Only now: what raised is done once more. What one folder refused is looked at again.
+            # Only now: after an error the same changes are written again.
             self._behind = None
             for sync in syncs:
-                self._log(sync)
+                self._log_issues(sync)
                 self._look_after_trouble(sync)
 
     def _notice_folders(self) -> None:
@@ -325,38 +327,36 @@ class Watcher:
         # A plugin may have been installed or updated since the last scan.
         self._copies.follow_plugins()
         self._watched = self._copies.folders()
-        identities = {folder.path: _identity(folder.path) for folder in self._watched}
+        identities = {folder.path: _read_identity(folder.path) for folder in self._watched}
         attempt = partial(tree_events, [path for path, identity in identities.items() if identity])
-        with self._source("folders", attempt) as events:
+        with self._open_source("folders", attempt) as events:
             self._folder_events = events
-            # A folder that was added just now is left to the process that imports it, for a while.
-            next_rescan = self._sync_all(
-                [watched for watched in self._watched if not added or watched.id in before]
-            )
-            self._note_error(self._follow_once, None)
+            folders = self._watched
             if added:
-                next_rescan, latest = (
-                    time.monotonic() + ADDED_SECONDS,
-                    time.monotonic() + self._rescan,
-                )
+                # A new folder is left for a while to the process that imports it.
+                folders = [watched for watched in self._watched if watched.id in before]
+            next_rescan = self._sync_all(folders)
+            self._note_error(self._follow_once, None)
+            latest_rescan = time.monotonic() + self._rescan
+            if added:
+                next_rescan = time.monotonic() + ADDED_SECONDS
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 self._step_folders()
-                paths = events.wait(self._until_look(next_rescan))
+                paths = events.wait(self._get_look_wait(next_rescan))
                 # No event: a burst of saved files is over.
                 if not paths:
                     self._indexer.end()
-                for folder, places in self._by_folder(map(Path, paths)).items():
+                for folder, places in self._group_by_folder(map(Path, paths)).items():
                     self._look(folder, places, again=True)
                 self._look_again()
-                if any(_identity(path) != identity for path, identity in identities.items()):
-                    # A folder was replaced, or has come back: its events come from another place
-                    # now.
+                # A folder was replaced, or has come back: the events are those of the old one.
+                if any(_read_identity(path) != identity for path, identity in identities.items()):
                     return
                 # Events were dropped: the next round scans everything.
                 if events.lost_events():
                     return
-                # An import that goes on puts the scan off, until `latest`.
-                if added and next_rescan < self._changed + ADDED_SECONDS < latest:
+                # An import that goes on delays the scan, until `latest_rescan`.
+                if added and next_rescan < self._changed + ADDED_SECONDS < latest_rescan:
                     next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
                     added = False
@@ -364,11 +364,13 @@ class Watcher:
                     self._notice_folders()
                     events.retry()
                     next_rescan = self._sync_all(self._watched)
-            # Only then: the first scan of a new owner cannot wait.
+            # Only after a change of the folders: the first scan of a new owner cannot wait.
             self._added = self._folders_changed and self._owner.owns
 
     @contextlib.contextmanager
-    def _source(self, what: str, attempt: Callable[[], FileEvents | None]) -> Iterator[EventSource]:
+    def _open_source(
+        self, what: str, attempt: Callable[[], FileEvents | None]
+    ) -> Iterator[EventSource]:
         events = EventSource(attempt, partial(self._note_failure, what), self._stop)
         try:
             yield events
@@ -376,7 +378,7 @@ class Watcher:
             events.close()
 
     def _note_failure(self, what: str, error: OSError | None) -> None:
-        """Note why the folders, or the library, give no events; None: they do."""
+        """Note why the folders, or the library, give no events; error: None where they do."""
         before = self._failures.pop(what, None)
         if error is not None:
             self._failures[what] = explain_failure(what, error, self._rescan)
@@ -385,9 +387,10 @@ class Watcher:
             self._reported.pop(what, None)
             log.warning("Events come again: %s", before.what)
 
-    def _until_look(self, next_rescan: float) -> float:
+    def _get_look_wait(self, next_rescan: float) -> float:
         due = min((due for due, _, _ in self._later), default=next_rescan)
-        return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
+        seconds = min(due, next_rescan) - time.monotonic()
+        return min(TICK_SECONDS, max(0.0, seconds))
 
     def _run_guarded(self, work: Callable[[], object]) -> None:
         """Do the work and go on after any error, which is logged once until the work succeeds."""
@@ -404,13 +407,14 @@ class Watcher:
         else:
             self._report_once(work, _describe(error))
 
-    def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
-        found: dict[WatchedFolder, set[str]] = {}
+    def _group_by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
+        places: dict[WatchedFolder, set[str]] = {}
         for path in paths:
             for folder in self._watched:
                 if path != folder.path and path.is_relative_to(folder.path):
-                    found.setdefault(folder, set()).add(path.relative_to(folder.path).as_posix())
-        return found
+                    place = path.relative_to(folder.path).as_posix()
+                    places.setdefault(folder, set()).add(place)
+        return places
 
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
@@ -424,14 +428,12 @@ class Watcher:
         if again:  # else they were read before, and what changed since is little
             self._indexer.begin(len(directories))
         sync = copy.sync(directories, self._step_folders)
-        self._log(sync, directories)
+        self._log_issues(sync, directories)
         self._look_after_git(sync)
         self._look_after_trouble(sync)
         if again and sync.unsettled or sync.waiting:
-            now = time.monotonic()
-            self._later += [
-                (now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS
-            ]
+            now, unsure = time.monotonic(), sync.unsettled | set(sync.missing)
+            self._later += [(now + delay, folder, unsure) for delay in AGAIN_SECONDS]
 
     def _look_after_git(self, sync: "SyncReport") -> None:
         waiting = {
@@ -442,29 +444,29 @@ class Watcher:
             self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 
     def _look_after_trouble(self, sync: "SyncReport") -> None:
-        """Look again at what a busy library, a full disk and the like stopped."""
+        """Scan the directories again that a busy library, a full disk and the like stopped."""
         if sync.again:
             self._later.append((time.monotonic() + AGAIN_SECONDS[-1], sync.folder, set(sync.again)))
 
     def _look_again(self) -> None:
-        # A look that raises ends in a scan of everything, see `_follow_once`.
+        # Where this raises, `_follow_once` begins again with a scan of all folders.
         now = time.monotonic()
         due = [item for item in self._later if item[0] <= now]
         self._later = [item for item in self._later if item[0] > now]
-        together: dict[WatchedFolder, set[str]] = {}
+        places_by_folder: dict[WatchedFolder, set[str]] = {}
         for _, folder, places in due:
-            together.setdefault(folder, set()).update(places)
-        for folder, places in together.items():
+            places_by_folder.setdefault(folder, set()).update(places)
+        for folder, places in places_by_folder.items():
             self._look(folder, places, again=False)
 
     def _sync_all(self, folders: Iterable[WatchedFolder]) -> float:
-        """Scan these folders; return when to do that again (monotonic seconds)."""
+        """Scan these folders; return when to scan again (monotonic seconds)."""
         begun = time.monotonic()
         for folder in folders:
             self._copies.settle(folder)
             self._step_folders()
             sync = self._copies.copy(folder).sync(progress=self._step_folders)
-            self._log(sync, None)
+            self._log_issues(sync, None)
             self._look_after_git(sync)
             self._look_after_trouble(sync)
             if sync.waiting:
@@ -475,10 +477,10 @@ class Watcher:
         share = ALONE_SHARE if "folders" in self._failures else RESCAN_SHARE
         return now + max(self._rescan, share * (now - begun))
 
-    def _log(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
-        """Log what went wrong in a sync.
+    def _log_issues(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
+        """Log the problems of a sync.
 
-        looked: the directories that it looked at, None for all.
+        looked: the directories that it scanned, None for all.
         """
         issues = [*sync.refused, *sync.conflicts]
         self._forget_fine(sync, looked, {issue.directory for issue in issues})
@@ -492,44 +494,37 @@ class Watcher:
     def _forget_fine(
         self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]
     ) -> None:
-        """Forget the reports on directories that are fine now, or gone: a problem that comes back
-        is logged again.
+        """Forget the reports on directories without a problem now: one that comes back is logged
+        again.
         """
         if not self._reported or sync.stale:
             return
         # A copy, because the other thread writes it too.
-        every = [
-            what[1]
-            for what in list(self._reported)
-            if isinstance(what, tuple) and what[0] == sync.folder
-        ]
-        unsure = (
-            wrong
-            | self._copies.copy(sync.folder).status.refused.keys()
-            | {*sync.waiting_for_git, *sync.missing}
-        )
-        for directory in set(every if looked is None else looked) - unsure:
+        subjects = [what for what in list(self._reported) if isinstance(what, tuple)]
+        reported = [directory for folder, directory in subjects if folder == sync.folder]
+        refused = self._copies.copy(sync.folder).status.refused
+        unsure = {*wrong, *refused, *sync.waiting_for_git, *sync.missing}
+        for directory in set(reported if looked is None else looked) - unsure:
             self._reported.pop((sync.folder, directory), None)
 
     def _report_once(self, what: Hashable, text: str) -> None:
-        """Log what is wrong with a subject.
+        """Log a problem of a subject, once until the subject has none any more.
 
-        Every scan finds it again; it is logged once, until it is fine again.
+        Every scan finds it again.
         """
-        # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the
-        # memory.
-        texts = (
-            self._reported.setdefault(what, set())
-            if len(self._reported) < MAX_REPORTED
-            else self._reported.get(what, {text})
-        )
+        if len(self._reported) < MAX_REPORTED:
+            texts = self._reported.setdefault(what, set())
+        else:
+            # Beyond the limit nothing new is remembered or logged: a broken folder must not fill
+            # the memory.
+            texts = self._reported.get(what, {text})
         if text not in texts and len(texts) < MAX_TEXTS:
             texts.add(text)
             log.warning("%s", text)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells this folder from another at the same path, None when there is none."""
+def _read_identity(path: Path) -> tuple[int, int] | None:
+    """Return numbers that differ for another folder at the same path, None without a folder."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,7 +1,6 @@
-"""Join a served library: find its provider, sign in there, and keep the token in the person's own
-folder.
+"""Join a served library: find its provider, sign in there, and store the token for this account.
 
-What a server says about itself is hostile input. It names an issuer, which the person confirms; it
+What a server says about itself is hostile input. It names an issuer, which the person confirms, and
 chooses no command, no path and no name. A token that was not made for this very server is never
 sent to it.
 """
@@ -40,13 +39,13 @@ from evolvable_teams.oidc import (
 )
 
 SCOPES = ("openid", "offline_access", "evolvable:read", "evolvable:report", "evolvable:write")
-"""What is asked for by default: all but deciding about proposals."""
+"""The scopes that are requested by default: all but the one to decide about proposals."""
 
 METADATA = "/.well-known/oauth-protected-resource"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 DEVICE_SECONDS = 900.0
-"""How long a person may take with another device, at most."""
+"""How long a person may take to confirm the code on another device."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 
@@ -68,7 +67,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class ServedLibrary:
-    """What was found about a server before anybody signed in."""
+    """What a server and its provider publish, read before anybody signs in."""
 
     resource: str
     issuer: str
@@ -76,19 +75,13 @@ class ServedLibrary:
 
     @property
     def name(self) -> str:
-        """The name of the membership: made of the address that the person typed, never of what the
-        server says.
-        """
+        """The name of the membership, made from the address that the person typed alone."""
         return membership_name(self.resource)
 
 
 def membership_name(resource: str) -> str:
     """Return the name under which a server's membership is kept."""
-    host = re.sub(
-        r"[^a-z0-9]+",
-        "-",
-        urlsplit(resource).netloc.lower(),
-    ).strip("-")[:40]
+    host = re.sub(r"[^a-z0-9]+", "-", urlsplit(resource).netloc.lower()).strip("-")[:40]
     return f"{host}-{hashlib.sha256(resource.encode()).hexdigest()[:6]}"
 
 
@@ -114,10 +107,8 @@ def normalize_url(url: str) -> str:
         raise InvalidArgument(
             "The address of a server has no user, password or query.", "Such as https://host/mcp."
         )
-    return (
-        f"{parts.scheme}://"
-        f"{parts.netloc.lower()}{parts.path if parts.path not in ('', '/') else '/mcp'}"
-    )
+    path = parts.path if parts.path not in ("", "/") else "/mcp"
+    return f"{parts.scheme}://{parts.netloc.lower()}{path}"
 
 
 async def find_library(url: str) -> ServedLibrary:
@@ -138,66 +129,56 @@ async def find_library(url: str) -> ServedLibrary:
                 raise Refused(
                     f"{parts.netloc} says that it is another server than {resource}.", _ASK
                 )
-            if (
-                not isinstance(servers, list)
-                or len(servers) != 1
-                or not isinstance(servers[0], str)
-            ):
+            issuer = servers[0] if isinstance(servers, list) and len(servers) == 1 else None
+            if not isinstance(issuer, str):
                 raise Refused(f"{parts.netloc} does not name one provider to sign in at.", _ASK)
-            issuer = servers[0]
             check_url(issuer)
-            # A remote server could else have the browser talk to a program of this machine.
-            if is_loopback(urlsplit(issuer).hostname or "") and not is_loopback(
-                parts.hostname or ""
-            ):
+            # Otherwise a remote server could have the browser talk to a program of this machine.
+            is_remote = not is_loopback(parts.hostname or "")
+            if is_remote and is_loopback(urlsplit(issuer).hostname or ""):
                 raise Refused(
                     f"{parts.netloc} names a provider on this machine, {ascii(issuer[:200])}.", _ASK
                 )
             return ServedLibrary(resource, issuer, await discover(client, issuer))
     except (httpx2.HTTPError, ValueError) as error:
         hint = "Look at the address; the server says `Serving ...` where it runs."
-        raise Refused(
-            f"{resource} cannot be joined: {ascii(str(error))[:300]}.",
-            hint,
-        ) from None
+        raise Refused(f"{resource} cannot be joined: {ascii(str(error))[:300]}.", hint) from None
 
 
 _ASK = "Ask the person who gave you the address."
 
 
-async def register(found: ServedLibrary, redirect: str) -> str:
+async def register(library: ServedLibrary, redirect: str) -> str:
     """Return the id of a client that is registered for this machine at the provider (RFC 7591).
 
     Raise Refused.
     """
-    if not found.provider.registration:
+    if not library.provider.registration:
         hint = (
             "Ask the person who serves the library for the id of a public client, and pass it "
             "with --client-id."
         )
-        raise Refused(f"{found.issuer} registers no clients by itself.", hint)
+        raise Refused(f"{library.issuer} registers no clients by itself.", hint)
+    device_grant = [DEVICE_GRANT] if library.provider.device else []
     registration = {
         "client_name": "Evolvable",
         "application_type": "native",
         "redirect_uris": [redirect],
         "response_types": ["code"],
-        "grant_types": [
-            "authorization_code",
-            "refresh_token",
-            *([DEVICE_GRANT] if found.provider.device else []),
-        ],
+        "grant_types": ["authorization_code", "refresh_token", *device_grant],
         "token_endpoint_auth_method": "none",
     }
-    answer = await _ask_provider(found.provider.registration, json=registration)
+    answer = await _ask_provider(library.provider.registration, json=registration)
     if not isinstance(answer.get("client_id"), str):
         raise Refused(
-            f"{found.issuer} did not register a client: {_error(answer)}.", "Pass --client-id."
+            f"{library.issuer} did not register a client: {_describe_error(answer)}.",
+            "Pass --client-id.",
         )
     return str(answer["client_id"])
 
 
 async def sign_in_by_browser(
-    found: ServedLibrary,
+    library: ServedLibrary,
     client: str,
     redirect: str,
     scopes: Sequence[str],
@@ -211,29 +192,30 @@ async def sign_in_by_browser(
     """
     # `state` binds the answer to this login, the verifier binds the code to this process (PKCE).
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
-    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(
-        b"="
-    )
+    digest = hashlib.sha256(verifier.encode("ascii")).digest()
+    challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
     query = {
         "response_type": "code",
         "client_id": client,
         "redirect_uri": redirect,
         "scope": " ".join(scopes),
         "state": state,
-        "code_challenge": challenge.decode("ascii"),
+        "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "resource": found.resource,
+        "resource": library.resource,
         **({"prompt": "consent"} if "offline_access" in scopes else {}),
     }
-    joint = "&" if urlsplit(found.provider.authorization).query else "?"
-    tell(f"{found.provider.authorization}{joint}{urlencode(query)}")
+    joint = "&" if urlsplit(library.provider.authorization).query else "?"
+    tell(f"{library.provider.authorization}{joint}{urlencode(query)}")
     answer = await wait(state)
     # RFC 9207: the code of another provider must not be sent to this one.
-    if answer.get("iss", "" if found.provider.names_issuer else found.issuer) != found.issuer:
+    default = "" if library.provider.names_issuer else library.issuer
+    if answer.get("iss", default) != library.issuer:
         raise Refused("Another provider answered.", "Nothing was stored. Join again.")
     if "code" not in answer:
         raise Refused(
-            f"{found.issuer} refused: {_error(answer)}.", "Nothing was stored. Join again."
+            f"{library.issuer} refused: {_describe_error(answer)}.",
+            "Nothing was stored. Join again.",
         )
     form = {
         "grant_type": "authorization_code",
@@ -241,60 +223,59 @@ async def sign_in_by_browser(
         "redirect_uri": redirect,
         "client_id": client,
         "code_verifier": verifier,
-        "resource": found.resource,
+        "resource": library.resource,
     }
-    return await _membership(found, client, await _ask_provider(found.provider.token, data=form))
+    return await _membership(
+        library, client, await _ask_provider(library.provider.token, data=form)
+    )
 
 
 async def sign_in_by_device(
-    found: ServedLibrary, client: str, scopes: Sequence[str], tell: Callable[[str, str], None]
+    library: ServedLibrary, client: str, scopes: Sequence[str], tell: Callable[[str, str], None]
 ) -> Membership:
     """Sign in by the device flow (RFC 8628).
 
     tell: shows the person the address to open and the code to type there.
     """
-    if not found.provider.device:
+    if not library.provider.device:
         raise Refused(
-            f"{found.issuer} has no device flow.",
+            f"{library.issuer} has no device flow.",
             "Join from a machine with a browser, without --device.",
         )
-    device_form = {"client_id": client, "scope": " ".join(scopes), "resource": found.resource}
-    begun = await _ask_provider(found.provider.device, data=device_form)
+    device_form = {"client_id": client, "scope": " ".join(scopes), "resource": library.resource}
+    begun = await _ask_provider(library.provider.device, data=device_form)
     code, address, user_code = (
         begun.get(key) for key in ("device_code", "verification_uri", "user_code")
     )
     if not (isinstance(code, str) and isinstance(address, str) and isinstance(user_code, str)):
         raise Refused(
-            f"{found.issuer} did not begin a device flow: {_error(begun)}.",
+            f"{library.issuer} did not begin a device flow: {_describe_error(begun)}.",
             "Join without --device.",
         )
     check_url(address)
     tell(address, user_code)
-    pause, end = (
-        _number(begun.get("interval"), 5.0),
-        time.monotonic() + DEVICE_SECONDS,
-    )
+    pause, deadline = _number(begun.get("interval"), 5.0), time.monotonic() + DEVICE_SECONDS
     token_form = {
         "grant_type": DEVICE_GRANT,
         "device_code": code,
         "client_id": client,
-        "resource": found.resource,
+        "resource": library.resource,
     }
-    while time.monotonic() < end:
+    while time.monotonic() < deadline:
         await anyio.sleep(min(max(pause, 0.2), 60.0))
-        answer = await _ask_provider(found.provider.token, data=token_form)
+        answer = await _ask_provider(library.provider.token, data=token_form)
         if answer.get("error") == "slow_down":
             # RFC 8628, section 3.5: five seconds more, for this request and all later ones.
             pause += 5
         elif answer.get("error") != "authorization_pending":
-            return await _membership(found, client, answer)
+            return await _membership(library, client, answer)
     raise Refused("Nobody confirmed the code in time.", "Nothing was stored. Join again.")
 
 
 async def renew_membership(membership: Membership) -> Membership:
     """Return a membership with a new token.
 
-    Raise Refused where the provider gives none: the person joins again.
+    Raise Refused where the provider gives none; then the person has to join again.
     """
     hint = f"Run: evolvable team join {membership.resource}"
     if not membership.refresh:
@@ -307,55 +288,53 @@ async def renew_membership(membership: Membership) -> Membership:
             f"{membership.issuer} cannot be asked: {ascii(str(error))[:200]}.",
             "Try again in a moment.",
         ) from None
-    found = ServedLibrary(membership.resource, membership.issuer, provider)
+    library = ServedLibrary(membership.resource, membership.issuer, provider)
     form = {
         "grant_type": "refresh_token",
         "refresh_token": membership.refresh,
         "client_id": membership.client,
         "resource": membership.resource,
     }
-    answer = await _ask_provider(found.provider.token, data=form)
+    answer = await _ask_provider(library.provider.token, data=form)
     if "access_token" not in answer:
-        raise Refused(f"The sign-in to {membership.resource} has ended: {_error(answer)}.", hint)
-    fresh = await _membership(found, membership.client, answer)
-    # A provider that does not rotate refresh tokens returns none; the old one stays valid.
+        raise Refused(
+            f"The sign-in to {membership.resource} has ended: {_describe_error(answer)}.", hint
+        )
+    fresh = await _membership(library, membership.client, answer)
+    # A provider that does not rotate refresh tokens returns none, and the old one stays valid.
     return fresh if fresh.refresh else replace(fresh, refresh=membership.refresh)
 
 
-async def _membership(found: ServedLibrary, client: str, answer: Mapping[str, Any]) -> Membership:
-    """Return what a token answer gives, once the token is known to be made for this server and no
-    other.
+async def _membership(library: ServedLibrary, client: str, answer: Mapping[str, Any]) -> Membership:
+    """Return the membership of an answer with a token, once that is known to be for this server.
+
+    Raise Refused.
     """
     token = answer.get("access_token")
     if not isinstance(token, str) or str(answer.get("token_type", "")).lower() != "bearer":
         raise Refused(
-            f"{found.issuer} gave no token: {_error(answer)}.", "Nothing was stored. Join again."
+            f"{library.issuer} gave no token: {_describe_error(answer)}.",
+            "Nothing was stored. Join again.",
         )
     try:
-        claims = await KeySet(found.issuer, found.provider.keys).access_claims(
-            token, found.resource
-        )
+        keys = KeySet(library.issuer, library.provider.keys)
+        claims = await keys.access_claims(token, library.resource)
     except (httpx2.HTTPError, ValueError) as error:
         raise Refused(
-            f"The keys of {found.issuer} cannot be read: {ascii(str(error))[:200]}."
+            f"The keys of {library.issuer} cannot be read: {ascii(str(error))[:200]}."
         ) from None
-    # A token for others too could be used there by this server.
-    if claims is None or claims["aud"] not in (found.resource, [found.resource]):
+    # This server could use a token for several servers at the others.
+    if claims is None or claims["aud"] not in (library.resource, [library.resource]):
         raise Refused(
-            f"{found.issuer} gave a token that is not for {found.resource} alone, so it is not "
+            f"{library.issuer} gave a token that is not for {library.resource} alone, so it is not "
             "sent there.",
             "Ask the person who serves the library to have the provider issue JWTs for "
             "this resource.",
         )
     refresh = answer.get("refresh_token")
-    return Membership(
-        found.resource,
-        found.issuer,
-        client,
-        token,
-        float(claims["exp"]),
-        refresh if isinstance(refresh, str) else "",
-    )
+    refresh = refresh if isinstance(refresh, str) else ""
+    expires = float(claims["exp"])
+    return Membership(library.resource, library.issuer, client, token, expires, refresh)
 
 
 async def _ask_provider(url: str, **body: Any) -> dict[str, Any]:
@@ -368,7 +347,7 @@ async def _ask_provider(url: str, **body: Any) -> dict[str, Any]:
         ) from None
 
 
-def _error(answer: Mapping[str, Any]) -> str:
+def _describe_error(answer: Mapping[str, Any]) -> str:
     return ascii(str(answer.get("error", "its answer is not one of the protocol"))[:100])
 
 
@@ -381,10 +360,7 @@ def save_membership(name: str, membership: Membership) -> Path:
     folder = memberships()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{name}.json"
-    write_private(
-        path,
-        json.dumps({"version": 1, **asdict(membership)}, indent=1) + "\n",
-    )
+    write_private(path, json.dumps({"version": 1, **asdict(membership)}, indent=1) + "\n")
     return path
 
 
@@ -398,19 +374,12 @@ def load_membership(name: str) -> Membership:
         with open(path, "rb", opener=regular_file) as file:
             check_owner(path, os.fstat(file.fileno()))
             document = json.loads(file.read(1_000_000))
-        # KeyError for a file without it, which is caught below as a broken one.
+        # A file without a version is broken: the KeyError is caught below.
         document.pop("version")
         membership = Membership(**document)
-        texts = (
-            membership.resource,
-            membership.issuer,
-            membership.client,
-            membership.token,
-            membership.refresh,
-        )
-        if not all(isinstance(text, str) for text in texts) or not isinstance(
-            membership.expires, int | float
-        ):
+        texts = (value for name, value in document.items() if name != "expires")
+        has_number = isinstance(membership.expires, int | float)
+        if not has_number or not all(isinstance(text, str) for text in texts):
             raise ValueError("types")
         check_url(membership.resource)
         check_url(membership.issuer)
@@ -426,17 +395,16 @@ def load_membership(name: str) -> Membership:
 
 
 def membership_file(name: str) -> Path:
-    """Return where a membership lies. Raise InvalidArgument for a name that is none."""
+    """Return the file of a membership. Raise InvalidArgument for an invalid name."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(f"{ascii(name[:80])} is no name of a joined library.")
     return memberships() / f"{name}.json"
 
 
 def name_project(name: str, place: Path, scope: str) -> Path:
-    """Note which project of a joined library a folder is; return the file. It stays on this
-    machine.
+    """Note which project of a joined library a folder is; return the file, which stays here.
 
-    Raise InvalidArgument for a name that is none, LibraryBusy.
+    Raise InvalidArgument for an invalid name, LibraryBusy.
     """
     folder = _projects_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -458,7 +426,7 @@ def _projects_folder(name: str) -> Path:
 def forget_membership(name: str) -> bool:
     """Delete a membership; return whether there was one."""
     path = membership_file(name)
-    # Before the token file: a membership that is still there can be forgotten again.
+    # Before the token's file: after a crash in between, the membership can be forgotten again.
     shutil.rmtree(_projects_folder(name), ignore_errors=True)
     with suppress(FileNotFoundError):
         path.unlink()

@@ -1,9 +1,8 @@
-"""Show the token of a membership to its server, and renew it before it ends: one process at a time,
-no lock meanwhile.
+"""Show the token of a membership to its server, and renew it before it expires.
 
-A provider may take back all tokens when one refresh token comes twice. So the process that renews
-writes a lease: until it is done, has ended, or has taken too long, the others use the token that
-they have, or wait for the new one.
+A provider may revoke all tokens when one refresh token comes twice, so one process renews at a
+time. It writes a lease and holds no lock meanwhile. Until the lease or its process ends, the others
+use the token that they have, or wait for the new one.
 """
 
 import json
@@ -32,19 +31,15 @@ from evolvable_teams.joining import (
 )
 
 EARLY_SECONDS = 60.0
-"""How long before its end a token is renewed."""
+"""How long before it expires a token is renewed."""
 
 LEASE_SECONDS = 40.0
-"""How long one process may take to renew a token: the provider is asked a handful of times, five
-seconds each.
-"""
+"""How long one process may take to renew a token: a handful of requests of at most five seconds."""
 
 LOCK_SECONDS = 20.0
-"""How long the lock of a membership is waited for; it is held to read and write small
-files alone.
-"""
+"""How long to wait for the lock of a membership, held only while its files are read or written."""
 
-_PAUSE = 0.1  # seconds between two looks
+_PAUSE = 0.1  # seconds between two looks at the lease of another process
 
 
 class MembershipAuth(httpx2.Auth):
@@ -52,8 +47,8 @@ class MembershipAuth(httpx2.Auth):
 
     def __init__(self, name: str) -> None:
         self._name, self._membership = name, load_membership(name)
-        # Of this process: its requests renew one after another. The lease keeps other processes
-        # out.
+        # Guards `_membership` between the requests of this process, so that one of them renews it.
+        # The lease keeps other processes out.
         self._lock = anyio.Lock()
         # The random part distinguishes two processes that had the same number one after the other.
         self._holder = f"{os.getpid()} {secrets.token_hex(8)}"
@@ -73,64 +68,63 @@ class MembershipAuth(httpx2.Auth):
         # Renewed while the old token still works, so that other processes need not wait.
         if self._membership.expires - EARLY_SECONDS < time.time():
             await self._renew(self._membership.token, refused=False)
-        tried = self._membership.token
-        request.headers["authorization"] = f"Bearer {tried}"
+        shown = self._membership.token
+        request.headers["authorization"] = f"Bearer {shown}"
         answer = yield request
         if answer.status_code == 401:
-            await self._renew(tried, refused=True)
+            await self._renew(shown, refused=True)
             request.headers["authorization"] = f"Bearer {self._membership.token}"
             yield request
 
-    async def _renew(self, tried: str, *, refused: bool) -> None:
-        """Have another token than the one that was tried.
+    async def _renew(self, old: str, *, refused: bool) -> None:
+        """Replace the token `old`: renew it, or wait for the process that renews it.
 
-        refused: it is of no use; else it is, until its end.
+        refused: the server refused it; otherwise it can be used until it expires.
         """
         async with self._lock:
-            while self._membership.token == tried:
-                fresh, takes = None, True
+            while self._membership.token == old:
+                # True until known: a cancelled task may have taken the lease.
+                fresh, has_lease = None, True
                 try:
-                    takes = await run_sync(self._take_lease, tried)
-                    fresh = await renew_membership(self._membership) if takes else None
+                    has_lease = await run_sync(self._take_lease, old)
+                    fresh = await renew_membership(self._membership) if has_lease else None
                 finally:
-                    if takes:
-                        # The provider has taken the old refresh token back; a cancelled task must
-                        # still store the new one.
+                    if has_lease:
+                        # The old refresh token is used up, so a cancelled task must still store the
+                        # new one.
                         with anyio.CancelScope(shield=True):
-                            await run_sync(self._end_lease, tried, fresh)
-                if takes:
+                            await run_sync(self._end_lease, old, fresh)
+                if has_lease:
                     return
                 if not refused and self._membership.expires > time.time():
                     return
                 await anyio.sleep(_PAUSE)
 
-    def _take_lease(self, tried: str) -> bool:
-        """Return whether this process renews the token now; read the one that another process
-        wrote.
-        """
+    def _take_lease(self, old: str) -> bool:
+        """Return whether this process renews the token now, after it reads the stored one."""
         with self._exclusive():
             self._membership = load_membership(self._name)
-            if self._membership.token != tried or self._is_leased():
+            if self._membership.token != old or self._is_leased():
                 return False
             lease = {"holder": self._holder, "until": time.time() + LEASE_SECONDS}
             write_private(self._lease, json.dumps(lease), durable=False)
             return True
 
-    def _end_lease(self, tried: str, fresh: Membership | None) -> None:
+    def _end_lease(self, old: str, fresh: Membership | None) -> None:
+        """Store the new token, unless the stored one is another by now, and delete the lease."""
         with self._exclusive():
             if fresh is not None:
                 self._membership = fresh
                 with suppress(NotFound):  # the person left the library meanwhile
-                    if load_membership(self._name).token == tried:
+                    if load_membership(self._name).token == old:
                         save_membership(self._name, fresh)
             if _read_lease(self._lease)[0] == self._holder:
                 self._lease.unlink(missing_ok=True)
 
     def _is_leased(self) -> bool:
         holder, until = _read_lease(self._lease)
-        # A lease that ends later than any lease can was written under another clock, and does not
-        # count.
-        return 0 < until - time.time() <= LEASE_SECONDS and _lives(holder)
+        # A lease that ends later than a new one would was written under another clock; it is void.
+        return 0 < until - time.time() <= LEASE_SECONDS and _is_running(holder)
 
     @property
     def _lease(self) -> Path:
@@ -142,15 +136,15 @@ class MembershipAuth(httpx2.Auth):
 
 
 def _read_lease(file: Path) -> tuple[str, float]:
-    """Return who renews a token, and until when; nobody where the file is missing or damaged."""
+    """Return the holder of a lease and when it ends; '' and 0 for none, or a damaged one."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         lease = json.loads(read_regular(file, 1000))
         return str(lease["holder"]), float(lease["until"])
     return "", 0.0
 
 
-def _lives(holder: str) -> bool:
-    """Return whether the process of a lease still runs, as far as that can be known."""
+def _is_running(holder: str) -> bool:
+    """Return whether the process of a lease still runs; True where that cannot be known."""
     process = holder.partition(" ")[0]
     if sys.platform == "win32" or not process.isdecimal():
         return True

@@ -1,9 +1,8 @@
-"""Talk to an OpenID provider: what its metadata says, the keys it publishes, and whether a token is
-its own.
+"""Talk to an OpenID provider: read its metadata and its published keys, and check its tokens.
 
-PyJWT checks signatures and lifetimes. Which addresses are believed, which algorithms and kinds of
-token are taken, and how often keys are fetched is decided here. Imports no MCP, as the local page
-uses it too.
+PyJWT checks signatures and lifetimes. This module decides which addresses are allowed, which
+algorithms and kinds of token are accepted, and how often keys are fetched. It imports no MCP,
+because the local page uses it too.
 """
 
 import ipaddress
@@ -23,24 +22,14 @@ import jwt
 from evolvable_server import read_person_config
 from evolvable_store.errors import InvalidArgument
 
-ALGORITHMS = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "EdDSA",
-)
-"""Signatures with a private key only: who can check a token with a shared key can also make one."""
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+ALGORITHMS = (*_RSA, "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by a private key only: a service that checks tokens by a shared key can make them."""
 
 ACCESS_TYPES = ("jwt", "at+jwt", "application/at+jwt")
-"""Kinds of token that open the server.
+"""Values of the header `typ` that an access token may have.
 
-No other kind may, also when the same key signed it (RFC 9068, section 4).
+A token of another kind is refused, also when the same key signed it (RFC 9068, section 4).
 """
 
 SIGN_IN_CLAIMS = frozenset(("nonce", "at_hash", "c_hash", "s_hash"))
@@ -53,11 +42,16 @@ KEYS_SECONDS = 600
 """How long published keys are used before they are fetched again."""
 
 AGAIN_SECONDS = 30
-"""The least time between two fetches, also when tokens name unknown keys."""
+"""The least time between two fetches of the keys, also when tokens name unknown keys."""
 
 TIMEOUT_SECONDS = 5.0
+"""For each step of a request: connecting, sending, and each read."""
+
 MAX_ANSWER = 1024 * 1024
+"""Bytes of an answer."""
+
 MAX_TOKEN = 16 * 1024
+"""Characters of a token."""
 
 _METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
@@ -71,9 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this
-    machine.
-    """
+    """Raise InvalidArgument for a text that is no URL, and for plain http beyond this machine."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -99,11 +91,11 @@ _HERE: dict[str, httpx2.AsyncBaseTransport | None] = dict.fromkeys(
 def new_client(
     timeout: httpx2.Timeout | float = 0.0, auth: httpx2.Auth | None = None
 ) -> httpx2.AsyncClient:
-    """Return a client that follows no redirects and reads nothing from the environment: no secret
-    goes where they say.
+    """Return a client that follows no redirects and reads nothing from the environment.
 
-    A program that chooses the proxy and the certificates could answer as the provider. The proxy is
-    the one of the person's configuration. timeout: TIMEOUT_SECONDS without one.
+    Either could send a secret to another host: a program that sets the proxy and the certificates
+    could answer as the provider. The proxy is that of the person's configuration. timeout:
+    TIMEOUT_SECONDS by default.
     """
     return httpx2.AsyncClient(
         auth=auth,
@@ -124,9 +116,10 @@ def _certificates() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """What a provider publishes about itself. An endpoint that it does not have is ''.
+    """The metadata of a provider. An endpoint that it does not have is ''.
 
-    names_issuer: whether its answers to a sign-in name it (RFC 9207).
+    keys: the address of its keys. names_issuer: whether its answers to a sign-in name the issuer
+    (RFC 9207).
     """
 
     issuer: str
@@ -161,27 +154,25 @@ async def discover(client: httpx2.AsyncClient, issuer: str) -> ProviderMetadata:
     path = url.path.rstrip("/")
     for place in (_METADATA[0] + path, _METADATA[1] + path, path + _METADATA[1]):
         try:
-            # Providers publish at different paths: RFC 8414 before the path of the issuer, OpenID
-            # Connect after it.
+            # RFC 8414 puts the well-known path before the path of the issuer, OpenID Connect after
+            # it; providers do either.
             document = await read_json(client, "GET", str(url.copy_with(path=place)))
         except (httpx2.HTTPStatusError, ValueError):
             continue
         if document.get("issuer") == issuer and isinstance(document.get("jwks_uri"), str):
-            found = {name: document.get(key, "") for name, key in _ENDPOINTS.items()}
-            for endpoint in found.values():
-                if endpoint:
-                    check_url(str(endpoint))
-            names = document.get("authorization_response_iss_parameter_supported") is True
-            return ProviderMetadata(
-                issuer, **{name: str(value) for name, value in found.items()}, names_issuer=names
-            )
+            # null is as good as absent: some providers write it for what they do not have.
+            endpoints = {name: str(document.get(key) or "") for name, key in _ENDPOINTS.items()}
+            for endpoint in filter(None, endpoints.values()):
+                check_url(endpoint)
+            names_issuer = document.get("authorization_response_iss_parameter_supported") is True
+            return ProviderMetadata(issuer, **endpoints, names_issuer=names_issuer)
     raise ValueError(f"{issuer} publishes no metadata that names its keys")
 
 
 async def read_json(
     client: httpx2.AsyncClient, method: str, url: str, **options: Any
 ) -> dict[str, Any]:
-    """Return the object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
+    """Return the JSON object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
     status, document = await ask_json(client, method, url, **options)
     if status >= 300:
         raise ValueError(f"{url} answers {status}")
@@ -191,9 +182,9 @@ async def read_json(
 async def ask_json(
     client: httpx2.AsyncClient, method: str, url: str, **options: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Return the status and the object that a URL answers with.
+    """Return the status and the JSON object that a URL answers with, for errors of OAuth too.
 
-    An error of OAuth is an object too.
+    Raise httpx2.HTTPError, ValueError.
     """
     body, headers = bytearray(), {"accept": "application/json", **options.pop("headers", {})}
     async with client.stream(method, url, headers=headers, **options) as answer:
@@ -214,7 +205,7 @@ async def ask_json(
 class KeySet:
     """Checks JWTs by the keys that a provider publishes.
 
-    Keys that it withdraws count for KEYS_SECONDS more at most.
+    A key that the provider withdraws is accepted for KEYS_SECONDS more at most.
     """
 
     def __init__(
@@ -224,38 +215,40 @@ class KeySet:
         self._issuer, self._address, self._clock = issuer, address, clock
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched = -float("inf")
-        # Guards _keys and _fetched: callers that wait for keys fetch them once.
+        # Guards _keys and _fetched, so that callers that wait at once fetch the keys once.
         self._fetching = anyio.Lock()
 
     async def access_claims(self, token: str, resource: str) -> dict[str, Any] | None:
-        """Return the claims of an access token that was made for a resource, None for any other
-        token.
-        """
-        found = await self._claims(token, resource, ["exp", "iss", "aud"])
-        if found is None or found[0] not in ACCESS_TYPES or is_of_sign_in(found[1]):
+        """Return the claims of an access token for this resource, None for any other token."""
+        checked = await self._check_token(token, resource, ["exp", "iss", "aud"])
+        if checked is None:
             return None
-        return found[1]
+        kind, claims = checked
+        return claims if kind in ACCESS_TYPES and not is_of_sign_in(claims) else None
 
     async def identity_claims(self, token: str, client: str, nonce: str) -> dict[str, Any] | None:
-        """Return the claims of an ID token that was made for a client in answer to this nonce, else
-        None.
-        """
-        found = await self._claims(token, client, ["exp", "iat", "iss", "aud", "sub", "nonce"])
-        if found is None or found[0] != "jwt" or found[1]["nonce"] != nonce:
+        """Return the claims of an ID token for this client and this nonce, None for any other."""
+        required = ["exp", "iat", "iss", "aud", "sub", "nonce"]
+        checked = await self._check_token(token, client, required)
+        if checked is None:
             return None
-        audience = found[1]["aud"]
-        others = isinstance(audience, list) and len(audience) > 1
+        kind, claims = checked
+        if kind != "jwt" or claims["nonce"] != nonce:
+            return None
+        audience = claims["aud"]
+        has_others = isinstance(audience, list) and len(audience) > 1
         # OpenID Connect Core, 3.1.3.7: several audiences need `azp`, and it names this client.
-        if found[1].get("azp", client) != client or (others and "azp" not in found[1]):
+        if claims.get("azp", client) != client or (has_others and "azp" not in claims):
             return None
-        return found[1] if isinstance(found[1]["sub"], str) and found[1]["sub"] else None
+        return claims if isinstance(claims["sub"], str) and claims["sub"] else None
 
-    async def _claims(
+    async def _check_token(
         self, token: str, audience: str, required: list[str]
     ) -> tuple[str, dict[str, Any]] | None:
-        """Return the kind of a valid token and its claims.
+        """Return the kind of a valid token and its claims, None for an invalid one.
 
-        Raise httpx2.HTTPError or ValueError without the keys.
+        required: the claims that it must have. Raise httpx2.HTTPError or ValueError where the keys
+        cannot be fetched.
         """
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
@@ -267,7 +260,7 @@ class KeySet:
         if header.get("alg") not in ALGORITHMS:
             return None
         kid = header.get("kid")
-        key = await self._key(kid if isinstance(kid, str) else None)
+        key = await self._find_key(kid if isinstance(kid, str) else None)
         if key is None:
             return None
         try:
@@ -284,18 +277,18 @@ class KeySet:
             return None
         return str(header.get("typ", "JWT")).lower(), claims
 
-    async def _key(self, kid: str | None) -> jwt.PyJWK | None:
+    async def _find_key(self, kid: str | None) -> jwt.PyJWK | None:
         age = self._clock() - self._fetched
         if age > KEYS_SECONDS or (kid not in self._keys and age > AGAIN_SECONDS):
             async with self._fetching:
                 if self._clock() - self._fetched >= age:  # nobody fetched while we waited
-                    # Set before the request: a provider that does not answer is not asked again by
-                    # every caller.
+                    # Before the request: else every caller would ask again a provider that does not
+                    # answer.
                     self._fetched = self._clock()
-                    self._keys = await self._fetch()
+                    self._keys = await self._fetch_keys()
         return self._keys.get(kid)
 
-    async def _fetch(self) -> dict[str | None, jwt.PyJWK]:
+    async def _fetch_keys(self) -> dict[str | None, jwt.PyJWK]:
         async with new_client() as client:
             url = self._address or (await discover(client, self._issuer)).keys
             document = await read_json(client, "GET", url)
@@ -304,26 +297,22 @@ class KeySet:
             for key in jwt.PyJWKSet.from_dict(document).keys
             if key.public_key_use in (None, "sig")
         ]
-        # A token may name no key where there is only one.
-        return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
+        # A token need not name its key where there is only one.
+        unnamed = {None: keys[0]} if len(keys) == 1 else {}
+        return {key.key_id: key for key in keys} | unnamed
 
 
 def is_of_sign_in(claims: Mapping[str, Any]) -> bool:
-    """Return whether claims are those of a token that opens no server, such as an ID token.
+    """Return whether claims are those of a token that permits no call, such as an ID token.
 
     Keycloak writes the kind of a token into its claim `typ`: Bearer for an access token.
     """
-    kind = claims.get("typ", "Bearer")
-    return bool(SIGN_IN_CLAIMS & claims.keys()) or str(kind).lower() in (
-        "id",
-        "refresh",
-        "offline",
-        "logout",
-    )
+    kind = str(claims.get("typ", "Bearer")).lower()
+    return bool(SIGN_IN_CLAIMS & claims.keys()) or kind in ("id", "refresh", "offline", "logout")
 
 
 def in_time(claims: Mapping[str, Any]) -> bool:
-    """Return whether claims that a provider answered with hold now."""
+    """Return whether the time is within the lifetime that claims name, as far as they name one."""
     now, expires, begins = time.time(), claims.get("exp"), claims.get("nbf")
     if isinstance(expires, int | float) and expires + LEEWAY_SECONDS < now:
         return False

@@ -1,4 +1,4 @@
-"""What the annex for teams adds to the core: HTTP, tokens, git remotes, libraries in PostgreSQL."""
+"""The hooks by which this annex adds HTTP, tokens, git remotes and PostgreSQL to the core."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def commands() -> Mapping[str, str]:
 
 @hookimpl
 def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":
-    """Open a library in PostgreSQL. Raise as PostgresStorage."""
+    """Return the opened storage of a library in PostgreSQL. Raise as PostgresStorage."""
     storage: Storage = import_postgres("storage").PostgresStorage(
         home, create=create, registered=registered
     )
@@ -49,17 +49,17 @@ def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage
 
 @hookimpl
 def find_token(home: Path, secret: str) -> tuple[str, Sequence[str]] | None:
-    """Return name and permissions of the token with this secret."""
+    """Return name and permissions of the valid token with this secret, None for none."""
     from evolvable_teams.tokens import Tokens  # late: few commands run with a token
 
-    found = Tokens(home).find(secret)
-    return (found.name, tuple(found.permissions)) if found is not None else None
+    token = Tokens(home).find(secret)
+    return (token.name, tuple(token.permissions)) if token is not None else None
 
 
 @hookimpl
 def token_rows(home: Path) -> list[dict[str, Any]]:
     """Return the tokens of a library, without their secrets."""
-    from evolvable_teams.tokens import Tokens, token_row
+    from evolvable_teams.tokens import Tokens, token_row  # late: few commands show them
 
     return [token_row(token) for token in Tokens(home).all()]
 

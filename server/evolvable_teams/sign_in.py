@@ -1,8 +1,8 @@
 """Sign people in to the page at an OpenID provider: authorization code flow with PKCE.
 
-What a login needs to remember lies in the browser, in a cookie that only this process can read and
-that counts for ten minutes. So no stranger can fill a memory of open logins, and an answer of the
-provider counts only in the browser that asked.
+The state of an open login lies in the browser, in a sealed cookie that only this process can read
+and that is valid for ten minutes. So strangers cannot fill this process's memory with open logins,
+and an answer of the provider is valid only in the browser that asked.
 """
 
 import base64
@@ -41,27 +41,22 @@ log = logging.getLogger(__name__)
 
 
 def check_address(address: str) -> str:
-    """Return the origin that browsers see the page at. Raise InvalidArgument for one that cannot
-    hold a cookie alone.
+    """Return the origin at which browsers reach the page.
 
-    Without encryption only a name below localhost will do: browsers send the cookies of 127.0.0.1
-    and localhost to every port of the machine.
+    Raise InvalidArgument for an origin that shares its cookies with others. Without encryption only
+    a name below localhost is allowed: browsers send the cookies of 127.0.0.1 and localhost to every
+    port of the machine.
     """
     parts = urlsplit(address)
     try:
         port = parts.port
     except ValueError:
         port = 0
-    bare = (
-        parts.path in ("", "/")
-        and not (parts.query or parts.fragment or parts.username)
-        and port != 0
-    )
+    has_more = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username
     host = parts.hostname or ""
-    good = parts.scheme == "https" or (
-        parts.scheme == "http" and host.endswith(".localhost") and port is not None
-    )
-    if not bare or not good or not host or not host.isascii():
+    is_local = parts.scheme == "http" and host.endswith(".localhost") and port is not None
+    has_own_cookies = parts.scheme == "https" or is_local
+    if has_more or port == 0 or not has_own_cookies or not host or not host.isascii():
         raise InvalidArgument(
             f"{ascii(address[:200])} cannot be the address of the page.",
             "Write `address` of [sign_in] as https://inbox.example.org, or to try it "
@@ -93,12 +88,8 @@ class LoginFlow:
             raise InvalidArgument("[sign_in] names no client.", hint)
         self.origin = check_address(settings.address)
         self.redirect = self.origin + CALLBACK_PATH
-        self._settings, self._projects, self._secret, self._clock = (
-            settings,
-            projects,
-            secret,
-            clock,
-        )
+        self._settings, self._projects = settings, projects
+        self._secret, self._clock = secret, clock
         # A key of this process alone: after a restart open logins have to begin again.
         self._seal = Fernet(Fernet.generate_key())
         self._keys = KeySet(settings.issuer)
@@ -110,7 +101,7 @@ class LoginFlow:
         return urlsplit(self._settings.issuer).netloc
 
     async def begin(self) -> tuple[str, str]:
-        """Return where to send a browser, and the value of the cookie that it comes back with.
+        """Return where to send a browser, and the value of the cookie that it has to send back.
 
         Raise Refused.
         """
@@ -148,37 +139,36 @@ class LoginFlow:
                 "This browser did not begin this login, or began it too long ago.", _AGAIN
             ) from None
         state, nonce, verifier = json.loads(login_state)
-        answer = _single(query)
+        answer = _single_parameters(query)
         # In constant time, as the value comes from outside.
         if not secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
             raise Refused("This answer belongs to another login.", _AGAIN)
         metadata = await self._discover()
         # Another provider's answer (RFC 9207): its code must not be sent to ours.
-        if (
-            answer.get("iss", metadata.issuer if not metadata.names_issuer else "")
-            != metadata.issuer
-        ):
+        default = "" if metadata.names_issuer else metadata.issuer
+        if answer.get("iss", default) != metadata.issuer:
             raise Refused("Another provider than ours answered.", _AGAIN)
         if "error" in answer or not answer.get("code"):
             raise Refused(
                 f"{self.provider} refused the login: {ascii(answer.get('error', 'no code')[:80])}.",
                 _AGAIN,
             )
-        return await self._redeem(metadata, answer["code"], nonce, verifier)
+        return await self._redeem_code(metadata, answer["code"], nonce, verifier)
 
     async def recheck(self, signed: SignedIn) -> SignedIn | None:
-        """Return the person with the groups that they have now; None when the provider ended their
-        session.
+        """Return the person with the groups that they have now.
+
+        None when the provider ended their session, or when no grant fits any more.
         """
         if not signed.token:
             return signed
         try:
-            own = await self._userinfo(await self._discover(), signed.token, signed.subject)
+            own = await self._read_userinfo(await self._discover(), signed.token, signed.subject)
         except Refused:
             return None
-        return self._person(signed.claims, own, signed.token, signed.seconds)
+        return self._make_person(signed.claims, own, signed.token, signed.seconds)
 
-    async def _redeem(
+    async def _redeem_code(
         self, metadata: ProviderMetadata, code: str, nonce: str, verifier: str
     ) -> SignedIn:
         form = {
@@ -201,7 +191,7 @@ class LoginFlow:
                 else None
             )
         except (httpx2.HTTPError, ValueError, EvolvableError) as error:
-            raise self._unreachable(error) from None
+            raise self._report_unreachable(error) from None
         if status != 200 or claims is None:
             error_text = ascii(str(answer.get("error", "its answer holds no valid ID token"))[:80])
             raise Refused(f"{self.provider} did not confirm the login: {error_text}.", _AGAIN)
@@ -216,13 +206,13 @@ class LoginFlow:
         token = token if isinstance(token, str) and metadata.userinfo else ""
         own: Mapping[str, Any] = {}
         if token:
-            own = await self._userinfo(metadata, token, claims["sub"])
-            # What userinfo says once it decides from then on: a claim that it leaves out later is
-            # gone.
+            own = await self._read_userinfo(metadata, token, claims["sub"])
+            # Claims that userinfo has are dropped from those of the ID token, which `recheck` uses
+            # again: one that userinfo leaves out later is then gone.
             claims = {
                 name: value for name, value in claims.items() if name == "sub" or name not in own
             }
-        signed = self._person(claims, own, token, seconds)
+        signed = self._make_person(claims, own, token, seconds)
         if signed is None:
             log.warning(
                 "%s signed in, and no grant of [sign_in] lets them read this library",
@@ -235,7 +225,7 @@ class LoginFlow:
             )
         return signed
 
-    async def _userinfo(
+    async def _read_userinfo(
         self, metadata: ProviderMetadata, token: str, subject: str
     ) -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {token}"}
@@ -243,18 +233,18 @@ class LoginFlow:
             async with new_client() as client:
                 status, claims = await ask_json(client, "GET", metadata.userinfo, headers=headers)
         except (httpx2.HTTPError, ValueError) as error:
-            raise self._unreachable(error) from None
-        # Another's answer (OpenID Connect Core, 5.3.2)
+            raise self._report_unreachable(error) from None
+        # The answer must be about the person who signed in (OpenID Connect Core, 5.3.2).
         if status != 200 or claims.get("sub") != subject:
             raise Refused(f"{self.provider} ended this session.", _AGAIN)
         return claims
 
-    def _person(
+    def _make_person(
         self, claims: Mapping[str, Any], own: Mapping[str, Any], token: str, seconds: float
     ) -> SignedIn | None:
         """Return the person, None without a permission.
 
-        own: what userinfo says, which counts before the claims.
+        claims: those of the ID token. own: those of userinfo, which take precedence.
         """
         subject = str(claims["sub"])
         if len(subject) > MAX_SUBJECT or not subject.isascii() or not subject.isprintable():
@@ -264,25 +254,23 @@ class LoginFlow:
             )
         permissions = self._settings.permissions({**claims, **own}, self._projects)
         identity = Identity(Principal.PERSON, f"oidc:{subject}@{self.provider}")
-        return (
-            SignedIn(identity, permissions, subject, claims, token, seconds)
-            if permissions
-            else None
-        )
+        if not permissions:
+            return None
+        return SignedIn(identity, permissions, subject, claims, token, seconds)
 
     async def _discover(self) -> ProviderMetadata:
         if self._metadata is None:
             try:
                 async with new_client() as client:
-                    found = await discover(client, self._settings.issuer)
-                if not found.authorization or not found.token:
+                    metadata = await discover(client, self._settings.issuer)
+                if not metadata.authorization or not metadata.token:
                     raise ValueError("it has no authorization or token endpoint")
             except (httpx2.HTTPError, ValueError, EvolvableError) as error:
-                raise self._unreachable(error) from None
-            self._metadata = found
+                raise self._report_unreachable(error) from None
+            self._metadata = metadata
         return self._metadata
 
-    def _unreachable(self, error: Exception) -> Refused:
+    def _report_unreachable(self, error: Exception) -> Refused:
         log.warning(
             "%s cannot be asked: %s: %s", self._settings.issuer, type(error).__name__, error
         )
@@ -292,23 +280,22 @@ class LoginFlow:
 _AGAIN = "Begin the sign-in again."
 
 
-def _single(query: str) -> dict[str, str]:
-    """Return the parameters of a query that stand in it once.
+def _single_parameters(query: str) -> dict[str, str]:
+    """Return the parameters that occur once in a query.
 
-    One that is repeated could be read in two ways.
+    A repeated one could be read in two ways.
     """
     try:
-        found = parse_qs(query, keep_blank_values=True, max_num_fields=20, errors="replace")
+        parameters = parse_qs(query, keep_blank_values=True, max_num_fields=20, errors="replace")
     except ValueError:
         return {}
-    return {name: values[0] for name, values in found.items() if len(values) == 1}
+    return {name: values[0] for name, values in parameters.items() if len(values) == 1}
 
 
 def page_flow(config: Config, port: int) -> LoginFlow:
-    """Return the login of the page as `[sign_in]` of the configuration says. port: where the page
-    listens, 0 for any.
+    """Return the login of the page as `[sign_in]` of the configuration says.
 
-    Raise InvalidArgument.
+    port: where the page listens, 0 for any. Raise InvalidArgument.
     """
     settings = config.person.sign_in
     if settings is None:

@@ -1,12 +1,11 @@
 """The bearer tokens of a library: made once, stored as hashes, checked at every request.
 
-Tokens are in a file beside the library and not in it: a backup or an export carries no access, a
-read-only library can still be served to a team, and a server sees a token revoked by another
-process with one short read. Writers take turns by a lock and replace the whole file, so every
+Tokens are in a file beside the library and not in it: a backup or an export carries no access, and
+a read-only library can still be served to a team. A server sees a token that another process
+revoked after one short read. Writers take turns by a lock and replace the whole file, so every
 reader sees a complete one.
 """
 
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -44,7 +43,7 @@ PREFIX = "evo_"
 FILE = "tokens.json"
 
 USE_SECONDS = 60
-"""How exact the time of the last use is; a token in use costs one write in so many seconds."""
+"""Seconds between two writes of the last use of a token, and so how exact that time is."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PATIENCE = 10.0  # seconds to wait for another writer
@@ -65,7 +64,7 @@ _Time = Annotated[str, AfterValidator(_with_zone)]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is stored. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
+    """A token as it is stored. Times are ISO 8601 in UTC. digest: the sha256 of its secret."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
     name: str
@@ -76,12 +75,12 @@ class Token:
     last_used: _Time | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether its time has not run out."""
+        """Return whether it has not expired."""
         return self.expires is None or now < datetime.fromisoformat(self.expires)
 
 
 class TokenFile(BaseModel):
-    """What the file of the tokens holds."""
+    """The content of the file of tokens."""
 
     version: Literal[1] = 1
     tokens: tuple[Token, ...]
@@ -100,9 +99,7 @@ class Tokens:
         self._noted: dict[str, datetime] = {}
 
     def is_in_use(self) -> bool:
-        """Return whether a token was ever made here; from then on a server asks
-        everybody for one.
-        """
+        """Return whether a token was ever made here; from then on a server asks for one."""
         return self._path.exists()
 
     def all(self) -> tuple[Token, ...]:
@@ -135,8 +132,8 @@ class Tokens:
         """Raise Refused for a file that another account made or could have changed."""
         if os.name != "posix":
             return
-        # A home of another account was registered by the person, or nothing would have been opened
-        # in it.
+        # The owner of the home may own the file too: a home of another account is opened only after
+        # the person registered it.
         owners = {os.geteuid(), self._home.stat().st_uid}
         if status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return
@@ -164,9 +161,7 @@ class Tokens:
             )
         if not self._home.is_dir():
             raise NoLibrary(f"There is no library in {self._home}.", "`evolvable init` makes one.")
-        secret = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip(
-            "="
-        )
+        secret = PREFIX + secrets.token_urlsafe(32)
         now = self._clock()
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
@@ -174,18 +169,15 @@ class Tokens:
                     f"There is a token {name} already.",
                     f"`evolvable team token revoke {name}` ends it.",
                 )
-            may = tuple(
-                permission
-                for permission in Permission
-                if permission in {Permission.READ, *permissions}
-            )
-            expires = _iso(now + lifetime) if lifetime is not None else None
-            token = Token(name, may, _iso(now), digest_of(secret), expires)
+            chosen = {Permission.READ, *permissions}
+            ordered = tuple(permission for permission in Permission if permission in chosen)
+            expires = _format_utc(now + lifetime) if lifetime is not None else None
+            token = Token(name, ordered, _format_utc(now), digest_of(secret), expires)
             tokens.append(token)
         return token, secret
 
     def revoke(self, name: str) -> Token:
-        """End a token; servers refuse it from their next request on.
+        """Delete a token; servers refuse it from their next request on.
 
         Raise NoSuchToken, and as `add`.
         """
@@ -201,24 +193,24 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """Return the valid token of this secret. Raise LibraryCorrupt.
 
-        Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is
-        enough: a secret is 256 random bits, which no dictionary holds.
+        Every stored hash is compared in constant time, so the time tells nothing. A plain hash is
+        enough, because a secret is 256 random bits, which nobody can guess.
         """
-        digest, found = digest_of(secret), None
+        digest, match = digest_of(secret), None
         for token in self.all():
             if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found if found is not None and found.is_valid(self._clock()) else None
+                match = token
+        return match if match is not None and match.is_valid(self._clock()) else None
 
     def note_use(self, token: Token) -> None:
-        """Keep that a token was used now, at most once in USE_SECONDS.
+        """Store that a token was used now, at most once in USE_SECONDS.
 
         A home that cannot be written is left alone.
         """
         now = self._clock()
-        last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
-        last += [self._noted[token.digest]] if token.digest in self._noted else []
-        if last and now - max(last) < timedelta(seconds=USE_SECONDS):
+        uses = [datetime.fromisoformat(token.last_used)] if token.last_used else []
+        uses += [self._noted[token.digest]] if token.digest in self._noted else []
+        if uses and now - max(uses) < timedelta(seconds=USE_SECONDS):
             return
         self._noted[token.digest] = now
         with (
@@ -226,23 +218,19 @@ class Tokens:
             self._changing(patience=1.0) as tokens,
         ):
             tokens[:] = [
-                replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens
+                replace(each, last_used=_format_utc(now)) if each.digest == token.digest else each
+                for each in tokens
             ]
 
     @contextlib.contextmanager
     def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
-        """Yield the tokens to change.
-
-        What is left of them is written when the block ends without an error.
-        """
+        """Yield the list of tokens to change, and write it when the block ends without an error."""
         try:
-            # The lock is a file of its own: the file of tokens is replaced, and a lock on it would
-            # be lost.
+            # The lock guards the file of tokens between reading and replacing it. It is another
+            # file: a lock on the replaced one would be lost.
             with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
                 tokens = list(self.all())
                 yield tokens
-                # Written inside the lock, so that no writer replaces what another one has just
-                # added.
                 stored = TokenFile(tokens=tuple(sorted(tokens, key=lambda token: token.name)))
                 write_private(self._path, stored.model_dump_json(indent=1) + "\n")
         except Timeout:
@@ -265,12 +253,12 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _iso(at: datetime) -> str:
+def _format_utc(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def token_row(token: Token, secret: str | None = None) -> dict[str, Any]:
-    """Return a token as people are shown it: its secret only when it was just made."""
+    """Return a token as people are shown it, with its secret only when it was just made."""
     row = asdict(token) | {"secret": secret}
     del row["digest"]
     return row

@@ -1,8 +1,8 @@
-"""What the head of a main file grants: tools, a model, a permission mode, hooks, servers, a
-delegate, and limits.
+"""Compare what the heads of two main files grant an agent.
 
-Two heads are compared by what they grant, so that order, quotes, lists in place of texts, and the
-spelling of a key make no difference. What cannot be read for certain counts as wider.
+They grant tools, a model, a permission mode, hooks, servers and a delegate, and set limits. Order,
+quotes, lists in place of texts, and the spelling of a key make no difference. A head that cannot be
+read for certain counts as granting more.
 """
 
 import json
@@ -20,19 +20,11 @@ _MODES = frozenset(("permissionmode", "permissions"))
 _LIMITS = frozenset(("disallowedtools", "disablemodelinvocation", "readonly", "paths", "globs"))
 _NAMED = frozenset(
     (
-        "hooks",
-        "mcpservers",
-        "delegate",
-        "delegates",
-        "skills",
-        "agent",
-        "agents",
-        "env",
-        "autoapprove",
-        "alwaysapply",
+        *("hooks", "mcpservers", "delegate", "delegates", "skills", "agent", "agents"),
+        *("env", "autoapprove", "alwaysapply"),
     )
 )
-# Of these any change counts: a value cannot be split into parts of which fewer would be narrower.
+# Of these any change counts: a value has no parts of which fewer would grant less.
 _EXACT = frozenset(("model", "isolation", "sandbox", "shell"))
 # In plan mode a client changes nothing, so a change to it grants nothing.
 _STRICT_MODE = "plan"
@@ -41,11 +33,11 @@ _NO_MODE = frozenset(("", "default", "null", "false", '""', '"default"'))
 
 @dataclass(frozen=True, slots=True)
 class AgentGrants:
-    """What a head grants. tools: with ALL_TOOLS for every tool. grants: (key, what) of everything
-    else.
+    """The grants of one head.
 
-    limits: (key, what) of what it forbids. mode: the permission mode, '' for the usual one.
-    unclear: the head cannot be read for certain.
+    tools: with ALL_TOOLS for every tool. grants: (key, value) of everything else. limits: (key,
+    value) of its limits. mode: the permission mode, '' for the usual one. unclear: the head cannot
+    be read for certain.
     """
 
     tools: frozenset[str] = frozenset((ALL_TOOLS,))
@@ -55,33 +47,31 @@ class AgentGrants:
     unclear: bool = False
 
     def list_added_grants(self, before: "AgentGrants") -> list[tuple[str, str]]:
-        """Return sorted pairs (key, grant) of everything that these grants allow and those before
-        do not.
+        """Return sorted pairs (key, grant) of everything that only these grants allow.
 
-        A limit that was taken away or changed counts, and so does a head that cannot be read for
-        certain.
+        before: the grants that they are compared with. A limit that was taken away or changed
+        counts, and so does a head that cannot be read for certain.
         """
-        found = [("tools", tool) for tool in self.tools if not _is_covered(tool, before.tools)]
-        found += self.grants - before.grants
+        added = [("tools", tool) for tool in self.tools if not _is_covered(tool, before.tools)]
+        added += self.grants - before.grants
         # A model or sandbox that is no longer named falls back to the client's default, which may
         # allow more.
-        found += [(key, what) for key, what in before.grants - self.grants if key in _EXACT]
-        found += [(key, f"no longer: {what}") for key, what in before.limits - self.limits]
-        # Leaving the strict mode widens, also where no mode is named afterwards.
-        if self.mode not in (before.mode, _STRICT_MODE) and (
-            self.mode or before.mode == _STRICT_MODE
-        ):
-            found.append(("permissionmode", self.mode or "default"))
+        added += [(key, what) for key, what in before.grants - self.grants if key in _EXACT]
+        added += [(key, f"no longer: {what}") for key, what in before.limits - self.limits]
+        # The usual mode allows more than the strict one alone.
+        allows_more = self.mode != "" or before.mode == _STRICT_MODE
+        if allows_more and self.mode not in (before.mode, _STRICT_MODE):
+            added.append(("permissionmode", self.mode or "default"))
         if self.unclear:
-            found.append(("head", "it cannot be read for certain"))
-        return sorted(found)
+            added.append(("head", "it cannot be read for certain"))
+        return sorted(added)
 
 
 def read_grants(document: Document) -> AgentGrants:
     """Return the grants that the head of a document makes."""
     fields: dict[str, object] = {}
     twice = False
-    for key, value in (*document.fields.items(), *_delegates(document.fields)):
+    for key, value in (*document.fields.items(), *_list_delegates(document.fields)):
         # Clients differ in which of two equal keys they take, so the head is not certain.
         twice |= plain_key(key) in fields
         fields.setdefault(plain_key(key), value)
@@ -90,13 +80,15 @@ def read_grants(document: Document) -> AgentGrants:
         for defect in document.defects
         if defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
     ]
-    grants = {(key, what) for key in _NAMED for what in _parts(fields.get(key))}
+    grants = {(key, what) for key in _NAMED for what in _split_parts(fields.get(key))}
     grants |= {
-        (key, _as_text(fields[key])) for key in _EXACT if key in fields and fields[key] is not None
+        (key, _format_value(fields[key]))
+        for key in _EXACT
+        if key in fields and fields[key] is not None
     }
-    limits = {(key, what) for key in _LIMITS for what in _parts(fields.get(key))}
-    tools = [tool for key in sorted(_TOOLS) if key in fields for tool in _tools(fields[key])]
-    modes = sorted({_mode(fields[key]) for key in _MODES if key in fields} - {""})
+    limits = {(key, what) for key in _LIMITS for what in _split_parts(fields.get(key))}
+    tools = [tool for key in sorted(_TOOLS) if key in fields for tool in _read_tools(fields[key])]
+    modes = sorted({_read_mode(fields[key]) for key in _MODES if key in fields} - {""})
     return AgentGrants(
         frozenset(tools or (ALL_TOOLS,)),
         frozenset(grants),
@@ -107,13 +99,14 @@ def read_grants(document: Document) -> AgentGrants:
 
 
 def plain_key(key: str) -> str:
-    """Return a key as it is compared: `permission-mode`, `permission_mode` and `PermissionMode` are
-    one.
+    """Return a key in the form in which keys are compared.
+
+    `permission-mode`, `permission_mode` and `PermissionMode` have one form.
     """
     return key.casefold().replace("-", "").replace("_", "").strip()
 
 
-def _delegates(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def _list_delegates(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     metadata = fields.get("metadata")
     for key, value in metadata.items() if isinstance(metadata, dict) else ():
         if plain_key(str(key)) == "delegate":
@@ -121,65 +114,60 @@ def _delegates(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _is_covered(tool: str, by: frozenset[str]) -> bool:
-    """Return whether a set of tools includes one: by its name, by its name without brackets, or by
-    ALL_TOOLS.
+    """Return whether a set of tools includes a tool.
+
+    It does by the tool's name, by that name without brackets, or by ALL_TOOLS.
     """
     return bool({tool, ALL_TOOLS, tool.partition("(")[0]} & by)
 
 
-def _tools(value: object) -> list[str]:
-    """Return the tools that a value lists; every tool for an empty one and for what is no list."""
-    texts = (
-        split_outside_brackets(value)
-        if isinstance(value, str)
-        else value
-        if isinstance(value, list)
-        else None
-    )
-    if texts is None or not all(isinstance(text, str) for text in texts):
-        # Clients differ in what they make of a value of another type; the widest reading is
-        # assumed.
+def _read_tools(value: object) -> list[str]:
+    """Return the tools that a value lists; ALL_TOOLS for an empty one and for another type."""
+    texts = split_outside_brackets(value) if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        # Clients differ in how they read a value of another type; the widest reading is assumed.
         return [ALL_TOOLS]
-    names = [str(text).strip() for text in texts if str(text).strip()]
-    return [ALL_TOOLS if tool.replace("(*)", "") == ALL_TOOLS else tool for tool in names] or [
-        ALL_TOOLS
-    ]
+    names = [text.strip() for text in texts if text.strip()]
+    tools = [ALL_TOOLS if name.replace("(*)", "") == ALL_TOOLS else name for name in names]
+    return tools or [ALL_TOOLS]
 
 
-def _parts(value: object) -> list[str]:
-    """Return the parts of a value as texts: a mapping's entries, a list's elements, and those of a
-    text at commas.
+def _split_parts(value: object) -> list[str]:
+    """Return the parts of a value as texts.
+
+    They are the entries of a mapping, the elements of a list, and the parts of a text at commas.
     """
     if value is None or value is False or value in ("", [], {}):
         return []
     if isinstance(value, dict):
-        return [f"{key}: {_as_text(part)}" for key, part in value.items()]
+        return [f"{key}: {_format_value(part)}" for key, part in value.items()]
     if isinstance(value, str):
-        return [_as_text(part.strip()) for part in split_outside_brackets(value) if part.strip()]
-    return [_as_text(part) for part in value] if isinstance(value, list) else [_as_text(value)]
+        return [part.strip() for part in split_outside_brackets(value) if part.strip()]
+    return [_format_value(part) for part in (value if isinstance(value, list) else [value])]
 
 
-def _as_text(value: object) -> str:
+def _format_value(value: object) -> str:
     return (
         value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
     )
 
 
-def _mode(value: object) -> str:
-    mode = _as_text(value).strip()
+def _read_mode(value: object) -> str:
+    mode = _format_value(value).strip()
     return "" if mode.casefold() in _NO_MODE else mode
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Return the parts of a text between commas and blanks outside of brackets: Bash(git log:*) is
-    one tool.
+    """Return the parts of a text between commas and blanks outside of brackets.
+
+    Bash(git log:*) is one part.
     """
-    found, depth, start = [], 0, 0
+    parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         # A stray closing bracket must not hide the separators after it: below zero counts as
         # outside.
         depth += (char == "(") - (char == ")")
         if char in ", \n\t" and depth <= 0:
-            found.append(text[start:at])
+            parts.append(text[start:at])
             start = at + 1
-    return [*found, text[start:]]
+    return [*parts, text[start:]]

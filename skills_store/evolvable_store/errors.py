@@ -1,4 +1,4 @@
-"""Every error that a caller can meet: what happened, which thing, and a hint at what to do next.
+"""Every error that a caller can get: what failed, on which object, and a hint at the next step.
 
 EvolvableError
 ├── NotFound      NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation  NoSuchScope  NoSuchUse
@@ -30,19 +30,19 @@ UNSEEN = re.compile(
 
 
 def quote_text(text: str, most: int = 80) -> str:
-    """Return a text in quotation marks for a message, cut to `most` characters; letters of every
-    script stay.
+    """Return a text in quotation marks for a message, cut to `most` characters.
 
-    Invisible characters, terminal controls and marks of writing direction are written as escapes.
+    Letters of every script stay. Invisible characters, terminal controls and marks of writing
+    direction are written as escapes.
     """
     literal = repr(text if len(text) <= most else f"{text[: most - 3]}...")
     return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), literal)
 
 
 class EvolvableError(Exception):
-    """The root.
+    """The base of all errors.
 
-    `str(error)` is the message; `hint` is a second sentence that says what to try, or ''.
+    str(error): the message. hint: a second sentence with the next step, or ''.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -88,15 +88,14 @@ class Conflict(EvolvableError):
 
 
 class VersionConflict(Conflict):
-    """A write expected another version than the head. Carries both: `expected` and `head` (0: not
-    there).
+    """A write expected another version than the head.
 
-    overlap: what both sides made of the same lines, for the hint.
+    expected: the version of the write. head: that of the library, 0 for none. overlap: a text for
+    the hint about lines that both sides changed.
     """
 
-    # The hint carries the whole procedure, because a model that sees only this message has to
-    # recover from it.
     def __init__(self, ref: str, expected: int, head: int, overlap: str = "") -> None:
+        # The hint has the whole procedure: a model may see nothing but this message.
         here = f"its head is version {head}" if head else "it does not exist (any more)"
         super().__init__(
             f"{ref} is not at version {expected}: {here}.",
@@ -177,11 +176,10 @@ class InvalidResource(Invalid):
 
 
 class TryAgain(EvolvableError):
-    """Trouble that passes by itself: busy, full, read only, unreachable. The same call may succeed
-    later.
+    """A state that passes by itself: busy, full, read only, unreachable.
 
-    It says nothing about the thing that was worked on: a background task keeps that thing and tries
-    again. It never notes it as done, refused or gone.
+    The same call may succeed later. The error says nothing about the object of the call: a
+    background task keeps that object and tries again. It never notes it as done, refused or gone.
     """
 
 
@@ -192,12 +190,11 @@ _LASTS = frozenset(
         *(errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG, errno.ENXIO),
     )
 )
-"""Errors of the system about the path or the file itself: another try has the same result."""
+"""Errors of the system about the path or the file itself: a second try has the same result."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether an error is about the moment and not about the thing: TryAgain, and most
-    errors of the system.
+    """Return whether the same call may succeed later: for TryAgain, and most errors of the system.
 
     An OSError counts unless it says that the path or the file is wrong. Examples that count: no
     space, no rights, read only, busy, too many open files, an error of the disk.
@@ -222,7 +219,7 @@ class LibraryCorrupt(LibraryError):
 
 
 class LibraryTooNew(LibraryError):
-    """A newer program wrote this library; this one does not touch it."""
+    """A newer program wrote this library; this one neither reads nor writes it."""
 
 
 class ProgramReplaced(LibraryError):
@@ -250,8 +247,7 @@ class RemoteFailed(LibraryError):
 
 
 class DamagedFile(Exception):
-    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or
-    library.
+    """A file that can be rebuilt is damaged, or of another version, program or library.
 
-    It does not reach callers: the module that owns the file sets it aside and makes it again.
+    The error does not reach callers: the module of the file renames it and makes it again.
     """

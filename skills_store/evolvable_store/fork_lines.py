@@ -10,22 +10,22 @@ _KEYS = ("context", "agent")
 
 
 def forked_agent(data: bytes) -> str:
-    """Return the agent that the Skill tool starts for a main file, '' where it starts none or the
-    client's own one.
+    """Return the agent that the Skill tool starts for a main file.
+
+    '' where it starts none, or the client's own one.
     """
-    values = _values(data)
+    values = _read_values(data)
     agent = values.get("agent")
     return agent if values.get("context") == "fork" and isinstance(agent, str) else ""
 
 
 def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
-    """Return a main file with the two lines at the end of its head, or where a copy that lies there
-    has them.
+    """Return a main file with the two lines at the end of its head.
 
-    A file that has one of the keys already, or whose head cannot be read for certain, stays as it
-    is.
+    lying: the copy on disk; where its lines stand elsewhere, they stay there. A file that has one
+    of the keys already, or whose head cannot be read for certain, stays as it is.
     """
-    place, before = find_frontmatter(data), _values(data)
+    place, before = find_frontmatter(data), _read_values(data)
     # Changing a head that a client reads otherwise than this parser could change more than the two
     # lines.
     if place is None or not place.closed or not before or any(key in before for key in _KEYS):
@@ -33,48 +33,45 @@ def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
     expected_values = {**before, "context": "fork", "agent": agent}
     # A client may have moved the two lines in the copy: writing them elsewhere would count as a
     # change on disk.
-    if _values(lying) == expected_values and without_fork(lying, agent) == data:
+    if _read_values(lying) == expected_values and without_fork(lying, agent) == data:
         return lying
     # The file's own line ends, so that the rest of the head keeps its bytes.
     end = b"\r\n" if data[: place.start].endswith(b"\r\n") else b"\n"
     head = data[: place.end]
     head = head if head.endswith(b"\n") else head + end
-    changed = head + b"".join(line + end for line in _lines(agent)) + data[place.end :]
+    changed = head + b"".join(line + end for line in _make_lines(agent)) + data[place.end :]
     # The last key may be an open block scalar that swallows the lines; then the file stays as it
     # is.
-    return changed if _values(changed) == expected_values else data
+    return changed if _read_values(changed) == expected_values else data
 
 
 def without_fork(data: bytes, agent: str) -> bytes:
-    """Return a main file without the two lines, as far as they are there.
+    """Return a main file without the two lines, or without the one that is there.
 
-    Where a key has another value, a person wrote it: both lines are the person's then.
+    Where a key has another value, a person wrote it, and both lines stay.
     """
-    place, values = find_frontmatter(data), _values(data)
-    if (
-        place is None
-        or values.get("context", "fork") != "fork"
-        or values.get("agent", agent) != agent
-    ):
+    place, values = find_frontmatter(data), _read_values(data)
+    is_ours = values.get("context", "fork") == "fork" and values.get("agent", agent) == agent
+    if place is None or not is_ours:
         return data
     lines = data[place.start : place.end].splitlines(keepends=True)
     # Compared by line, not parsed and rewritten: comments, quotes and order of the person's keys
     # stay.
-    remaining_lines = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
+    remaining_lines = [line for line in lines if line.rstrip(b"\r\n") not in _make_lines(agent)]
     return data[: place.start] + b"".join(remaining_lines) + data[place.end :]
 
 
-def _lines(agent: str) -> tuple[bytes, bytes]:
+def _make_lines(agent: str) -> tuple[bytes, bytes]:
     return b"context: fork", f"agent: {agent}".encode()
 
 
-def _values(data: bytes) -> dict[str, object]:
-    """Return the top-level keys and values of a head, {} for one that cannot be read
-    for certain.
-    """
+def _read_values(data: bytes) -> dict[str, object]:
+    """Return the top-level keys and values of a head, {} where it cannot be read for certain."""
     place = find_frontmatter(data)
+    if place is None:
+        return {}
     try:
-        found = top_level(data[place.start : place.end].decode()) if place is not None else None
+        entries = top_level(data[place.start : place.end].decode())
     except UnicodeDecodeError:
         return {}
-    return {entry.key: entry.value for entry in found or ()}
+    return {entry.key: entry.value for entry in entries or ()}

@@ -1,6 +1,4 @@
-"""The head of a main file: reads it from any bytes, says what is wrong with it, and what it says
-about the resource.
-"""
+"""Read the head of a main file from any bytes, and find its defects."""
 
 import json
 import re
@@ -31,8 +29,10 @@ _LOOSE_END = re.compile(rb"\n(?=[ \t]*\r?\n|#)")
 _DIRECTIVE = re.compile(rb"(?:\xef\xbb\xbf)?\s*%(?:YAML|TAG)\b")
 _CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r"))
 _CONTROL = re.compile(b"[" + re.escape(_CONTROLS) + b"]")
-# `describe` looks for the first paragraph alone; a long body costs no more than this.
+# `describe` needs the first paragraph alone.
 _MAX_PROSE = 64 * 1024
+"""Characters of a body in which the first paragraph is looked for."""
+
 # A fenced block is no prose; the same fence has to close it.
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1", re.DOTALL | re.MULTILINE)
 # Beginnings of lines that are HTML, quotes, tables, rules, images or badges, and fences.
@@ -46,17 +46,13 @@ class Severity(StrEnum):
     """Hostile or unreadable: always refused."""
 
     UNFINISHED = "unfinished"
-    """The remains of a crash or an open merge: refused wherever files arrive, but imported within a
-    history.
-    """
+    """Left by a crash or an open merge: refused in files that arrive, accepted within a history."""
 
     ERROR = "error"
-    """Breaks a specification: accepted with a warning at every door, and in nothing that a model of
-    ours proposes.
-    """
+    """Breaks a specification: a warning for people's files, refused in what a model proposes."""
 
     WARNING = "warning"
-    """Readable everywhere; worth saying."""
+    """Readable by every client, and reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,32 +97,31 @@ def parse_document(data: bytes) -> Document:
     except UnicodeDecodeError as error:
         defect = Defect(Severity.REFUSE, f"it is not UTF-8 (byte {error.start})")
         return Document({}, data.decode("utf-8", "replace"), (defect,))
-    defects = list(_character_defects(data))
+    defects = list(_find_character_defects(data))
     opening = _OPEN.match(data)
     if opening is None:
         hostile = Defect(Severity.REFUSE, "it has a YAML directive before the frontmatter")
         defects.append(hostile if _DIRECTIVE.match(data) else NO_FRONTMATTER)
-        return Document({}, _text(data), tuple(defects))
+        return Document({}, _decode_text(data), tuple(defects))
     first_line = data.count(b"\n", 0, opening.end()) + 1
     if first_line > 2:
         defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
     place = find_frontmatter(data)
     if place is None:
-        return Document({}, _text(data), (*defects, NO_FRONTMATTER))
+        return Document({}, _decode_text(data), (*defects, NO_FRONTMATTER))
     if not place.closed:
         defects.append(UNTERMINATED)
-    fields, further = _fields(
-        data[place.start : place.end],
-        first_line,
-        not place.closed,
-    )
-    return Document(fields, _text(data[place.body :]), (*defects, *further))
+    block = data[place.start : place.end]
+    fields, further = _parse_fields(block, first_line, not place.closed)
+    return Document(fields, _decode_text(data[place.body :]), (*defects, *further))
 
 
 @dataclass(frozen=True, slots=True)
 class FrontmatterPlace:
-    """Where the frontmatter of a main file is: the bytes between its fences, and where the body
-    begins.
+    """The place of the frontmatter in the bytes of a main file.
+
+    start, end: of the bytes between the fences. body: where the body begins. closed: whether there
+    is a closing fence.
     """
 
     start: int
@@ -146,19 +141,17 @@ def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
     # From the line feed of the opening fence on, so that an empty frontmatter closes too.
     closing = _CLOSE.search(data, opening.end() - 1)
     if closing is not None:
-        return FrontmatterPlace(
-            opening.end(),
-            closing.start() + 1,
-            min(closing.end() + 1, len(data)),
-        )
+        body = min(closing.end() + 1, len(data))
+        return FrontmatterPlace(opening.end(), closing.start() + 1, body)
     loose_end = _LOOSE_END.search(data, opening.end())
     end = loose_end.start() + 1 if loose_end else len(data)
     return FrontmatterPlace(opening.end(), end, end, closed=False)
 
 
 def head_text(text: str) -> str:
-    """Return the frontmatter of a text as it is written: '' without any, all of the text where its
-    end is missing.
+    """Return the frontmatter of a text as it is written, with its opening fence.
+
+    '' without any, all of the text where its end is missing.
     """
     data = text.encode("utf-8", "replace")
     opening = _OPEN.match(data)
@@ -169,11 +162,11 @@ def head_text(text: str) -> str:
     return data[: closing.start() if closing else len(data)].decode("utf-8")
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _character_defects(data: bytes) -> Iterator[Defect]:
+def _find_character_defects(data: bytes) -> Iterator[Defect]:
     # translate is several times faster than the expression, and few files have a control character.
     if len(data.translate(None, _CONTROLS)) != len(data) and (control := _CONTROL.search(data)):
         line = data.count(b"\n", 0, control.start()) + 1
@@ -190,28 +183,27 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
 
 
 @lru_cache(maxsize=16)
-def _fields(
+def _parse_fields(
     block: bytes, first_line: int, loose: bool
 ) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
-    """Return the fields of a frontmatter block and its defects. loose: its closing fence is
-    missing.
+    """Return the fields of a frontmatter block and its defects.
 
-    Cached: a change reads the frontmatter of the text before and after for several checks.
+    loose: whether the closing fence is missing.
     """
+    # Cached: a change reads the frontmatter of the text before and after for several checks.
     from evolvable_store import safe_yaml  # start time: PyYAML
 
     if len(block) > MAX_FRONTMATTER:
         text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
         # Without an end the "head" may be the whole body: too much of it is then no attack.
         return {}, () if loose else (Defect(Severity.REFUSE, text),)
-    text, defects = _text(block), list[Defect]()
+    text, defects = _decode_text(block), list[Defect]()
     try:
         try:
-            plain = (
-                safe_yaml.YamlValue(safe_yaml.salvage(text), ())
-                if loose
-                else safe_yaml.load_yaml(text)
-            )
+            if loose:
+                content = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
+            else:
+                content = safe_yaml.load_yaml(text)
         except safe_yaml.InvalidYaml as error:
             # A directive also breaks YAML here, but has to be refused, not salvaged.
             if _DIRECTIVE.match(block):
@@ -224,24 +216,18 @@ def _fields(
             defects.append(Defect(Severity.ERROR, breaks))
             # A skill with a broken head still gets the name and description that a reader would
             # see.
-            plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
+            content = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
     except safe_yaml.UnsafeYaml as error:
         where = f"near line {error.line + first_line}"
-        return {}, (
-            *defects,
-            Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"),
-        )
-    if not isinstance(plain.value, dict | None):
+        refusal = f"its frontmatter is refused ({where}): {error.reason}"
+        return {}, (*defects, Defect(Severity.REFUSE, refusal))
+    if not isinstance(content.value, dict | None):
         return {}, (*defects, NO_MAPPING)
-    fields = plain.value or {}
-    if plain.repeated:
-        defects.append(
-            Defect(
-                Severity.ERROR,
-                f"it has keys more than once: {_abbreviate(', '.join(plain.repeated))}",
-            )
-        )
-    return fields, (*defects, *_type_defects(fields))
+    fields = content.value or {}
+    if content.repeated:
+        keys = _abbreviate(", ".join(content.repeated))
+        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {keys}"))
+    return fields, (*defects, *_find_type_defects(fields))
 
 
 def top_level(text: str) -> "list[YamlEntry] | None":
@@ -251,7 +237,7 @@ def top_level(text: str) -> "list[YamlEntry] | None":
     return safe_yaml.top_level(text)
 
 
-def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:
+def _find_type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:
     for key in ("name", "description"):
         if key in fields and not isinstance(fields[key], str):
             yield Defect(
@@ -265,10 +251,9 @@ def _abbreviate(value: object) -> str:
 
 
 def describe(document: Document) -> str:
-    """Return a description made from the body: its first paragraph of prose, else its first
-    heading, else ''.
+    """Return a description made from the body: its first paragraph, else its first heading.
 
-    It is one line of at most 1,024 characters.
+    It is one line of at most MAX_DESCRIPTION characters, '' without either.
     """
     heading = ""
     for block in re.split(r"\n[ \t]*\n", _CODE.sub("", document.body[:_MAX_PROSE])):
@@ -283,11 +268,11 @@ def describe(document: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """The agent that the work of a skill is delegated to. agent: its ref as it is written, of
-    several with commas.
+    """The agent that does the work of a skill.
 
-    when: always, or long (only a long task). input: task, or history (also what was said before).
-    returns: summary, or files (the paths of what it wrote).
+    agent: its ref as it is written, of several with commas. when: always, or long (only a long
+    task). input: task, or history (also the conversation so far). returns: summary, or files (the
+    paths of the files that it wrote).
     """
 
     agent: str
@@ -308,8 +293,8 @@ DELEGATE_WORDS = {
 class Summary:
     """The description that a document gives of its resource; '' and () for missing parts.
 
-    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for
-    most. `person_only`: no model is offered it.
+    triggers: texts that a task for it contains. frozen: only a person may change it. delegate: None
+    for most. person_only: it is offered to no model.
     """
 
     name: str
@@ -325,9 +310,7 @@ _YES = ("true", "yes", "on", "1")
 
 
 def is_person_only(fields: Mapping[str, object]) -> bool:
-    """Return whether a document says `disable-model-invocation: true`, in a spelling that Claude
-    Code takes for it.
-    """
+    """Return whether a document says `disable-model-invocation: true`, in any YAML spelling."""
     value = fields.get("disable-model-invocation")
     return isinstance(value, str | int) and str(value).strip().lower() in _YES
 
@@ -337,12 +320,12 @@ def summarize(document: Document) -> Summary:
     metadata = document.fields.get("metadata")
     intent: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
     return Summary(
-        name=_string(document.fields.get("name")),
+        name=_strip_text(document.fields.get("name")),
         description=description_of(document.fields) or describe(document),
-        triggers=_triggers(intent.get("triggers")),
+        triggers=_read_triggers(intent.get("triggers")),
         # The specification allows only texts in metadata, but people also write a YAML false.
         frozen=str(intent.get("evolvable")).strip().lower() == "false",
-        delegate=_delegate(intent.get("delegate", document.fields.get("delegate"))),
+        delegate=_read_delegate(intent.get("delegate", document.fields.get("delegate"))),
         person_only=is_person_only(document.fields),
     )
 
@@ -353,59 +336,51 @@ def description_of(fields: Mapping[str, object]) -> str:
     A list gives the texts of its entries, one a line.
     """
     value = fields.get("description")
-    return "\n".join(_words(value)) if isinstance(value, list) else _string(value)
+    return "\n".join(_list_words(value)) if isinstance(value, list) else _strip_text(value)
 
 
-def _words(value: object) -> Iterator[str]:
+def _list_words(value: object) -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
-            yield from _words(item)
+            yield from _list_words(item)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield " ".join([f"{key}:", *_words(item)])
+            yield " ".join([f"{key}:", *_list_words(item)])
     elif value is not None and not isinstance(value, bool) and (text := str(value).strip()):
         yield text
 
 
-def _delegate(value: object) -> Delegate | None:
-    """Return the delegate of a ref or of a block with the key agent.
+def _read_delegate(value: object) -> Delegate | None:
+    """Return the delegate of a ref or of a block with the key agent, None without an agent.
 
     An unknown word counts as the default.
     """
     block = value if isinstance(value, dict) else {"agent": value}
-    agent_value = block.get("agent")
-    agent = (
-        ", ".join(map(_string, agent_value))
-        if isinstance(agent_value, list)
-        else _string(agent_value)
-    )
+    agents = block.get("agent")
+    agent = ", ".join(map(_strip_text, agents if isinstance(agents, list) else [agents]))
     if not agent.strip(" ,"):
         return None
-    options = {
-        key: word if (word := _string(block.get(key))) in words else words[0]
-        for key, words in _WORDS
-    }
+    options: dict[str, str] = {}
+    for key, words in DELEGATE_WORDS.items():
+        word = _strip_text(block.get(key))
+        options[key] = word if word in words else words[0]
     return Delegate(agent, **options)
 
 
-_WORDS = tuple(DELEGATE_WORDS.items())
-
-
-def _string(value: object) -> str:
+def _strip_text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _triggers(value: object) -> tuple[str, ...]:
-    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+def _read_triggers(value: object) -> tuple[str, ...]:
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        return ()
     triggers = (text.strip() for text in texts if isinstance(text, str))
     return tuple(dict.fromkeys(trigger for trigger in triggers if trigger))
 
 
 def is_frozen(data: bytes) -> bool:
-    """Return whether a main file says `metadata: evolvable: "false"`.
-
-    Parses only when the word is in its head.
-    """
+    """Return whether a main file says `metadata: evolvable: "false"`."""
     # A search of bytes before a parse: every write asks, and few main files are frozen.
     word = data.find(b"evolvable")
     if word < 0:

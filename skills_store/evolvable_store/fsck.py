@@ -1,6 +1,4 @@
-"""Checks a whole library: the file, every hash, every chain and the log, while other processes go
-on working.
-"""
+"""Check a whole library while other processes use it: the file, all hashes, chains and the log."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,12 +20,14 @@ MAX_FAULTS = 1000
 
 _RESTORE = "`evolvable backup restore FOLDER` restores the last `evolvable backup create`."
 _EXPORT = f"{_RESTORE} Or `evolvable export` the sound resources into a new library."
-_BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be folded in
+# Each batch is a read of its own: a long one would keep the write-ahead log from being folded in.
+_BATCH = 200
+"""Rows that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: `what` is wrong, with `which` thing, and the `next` step to take."""
+    """One fault: what is wrong, with which part of the library, and the next step to take."""
 
     what: str
     which: str
@@ -39,7 +39,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    """How much was checked and every fault found; a sound library has none."""
+    """The numbers of checked rows and every fault; a sound library has none."""
 
     blobs: int
     versions: int
@@ -49,7 +49,7 @@ class FsckReport:
 
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the steps done, and all steps."""
+"""Called after each batch with the rows done, and all rows."""
 
 Check = Callable[[Store], Iterable[Fault]]
 """A further check, such as whether an index is up to date."""
@@ -58,23 +58,15 @@ Check = Callable[[Store], Iterable[Fault]]
 def check_library(
     store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()
 ) -> FsckReport:
-    """Return a report on everything in the library as it was when the check began, and on what
-    `checks` find.
+    """Check everything in the library as it was when the check began; return a report.
 
-    Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up
-    to its present end in short steps. No hash covers the text of an operation that made no version,
-    of a move of the channel, nor old `frozen` flags.
+    checks: further ones. Never raises for damage. Holds no lock and little memory: the log only
+    grows, so it is read up to its present end in short steps. No hash covers the text of an
+    operation that made no version, of a move of the channel, nor old `frozen` flags.
     """
     run = _LibraryCheck(store, progress)
-    parts: list[Callable[[], None]] = [
-        run.file,
-        run.blobs,
-        run.log,
-        run.histories,
-        run.channel,
-        run.evidence,
-    ]
-    parts += (partial(run.extra, check) for check in checks)
+    further: list[Callable[[], None]] = [partial(run.extra, check) for check in checks]
+    parts = [run.file, run.blobs, run.log, run.histories, run.channel, run.evidence, *further]
     for part in parts:
         run.attempt(part)
     return FsckReport(**run.counts, faults=run.faults)
@@ -86,7 +78,10 @@ class _TooMany(Exception):
 
 @dataclass
 class _History:
-    """The state of one resource's history after the rows seen so far."""
+    """The state of one resource's history after the rows that were read so far.
+
+    sequence: of the last row. entries: the files of the newest version.
+    """
 
     ref: str
     kind: str
@@ -97,6 +92,8 @@ class _History:
 
 
 class _Row(NamedTuple):
+    """One row of a resource's history, as the database has it."""
+
     latest: int
     sequence: int
     operation: int
@@ -131,16 +128,14 @@ class _LibraryCheck:
             part()
         except _TooMany:
             return
-        except (
-            EvolvableError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:  # damage gives values of any type
-            self._faults[Fault(f"it cannot be read on ({error})", self._store.backend.where)] = None
+        # Damage gives values of any type.
+        except (EvolvableError, TypeError, ValueError, AttributeError) as error:
+            fault = Fault(f"it cannot be read on ({error})", self._store.backend.where)
+            self._faults[fault] = None
 
-    # An index or a signature is checked by its owner: this module knows the tables alone.
     def extra(self, check: Check) -> None:
+        """Add the faults that a further check finds."""
+        # An index or a signature is checked by its owner: this module knows the tables alone.
         for fault in check(self._store):
             self._add(fault)
 
@@ -148,191 +143,180 @@ class _LibraryCheck:
         """Check the file by the means of SQLite itself."""
         path = self._store.backend.where
         for text in self._rows.file_faults():
-            self._fault(f"SQLite finds it damaged ({text})", path)
+            self._report(f"SQLite finds it damaged ({text})", path)
         # The end is fixed here: rows that others append during the check are left to the next one.
         extent = self._rows.extent()
         self._end, self._total = extent.end, extent.rows
         if extent.claimed > extent.end:
-            self._fault(
+            self._report(
                 f"it ends with change {extent.end}, the operations go on to {extent.claimed}",
                 "the log",
             )
 
     def blobs(self) -> None:
         """Check every blob against its name and its size."""
-        for identity, sha256, size, codec in self._batches(self._rows.blobs_after, 0):
+        for identity, sha256, size, codec in self._read_batches(self._rows.blobs_after, 0):
             # One by one: each may have megabytes. A blob that is collected meanwhile was
             # unreferenced.
             data = self._rows.packed_by_id(identity)
             if data is not None:
-                self._blob(f"blob {sha256[:12]}", sha256, size, codec, data)
+                self._check_blob(f"blob {sha256[:12]}", sha256, size, codec, data)
 
-    def _blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
+    def _check_blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
         self.counts["blobs"] += 1
         if codec not in ("zlib", "raw", *TOMBSTONES):
-            self._fault(f"its codec {codec!r} is unknown", which)
+            self._report(f"its codec {codec!r} is unknown", which)
             return
         try:
             content = unpack(data, codec)
         except zlib.error as error:
-            self._fault(f"it cannot be unpacked ({error})", which, _EXPORT)
+            self._report(f"it cannot be unpacked ({error})", which, _EXPORT)
             return
         if codec in TOMBSTONES:
             return  # its bytes are gone for good, and the record of who took them out was read
         if blob_hash(content) != sha256:
-            self._fault("its bytes do not match its hash", which, _EXPORT)
+            self._report("its bytes do not match its hash", which, _EXPORT)
         elif len(content) != size:
-            self._fault(f"it has {len(content)} bytes, its record says {size}", which)
+            self._report(f"it has {len(content)} bytes, its record says {size}", which)
 
     def log(self) -> None:
         """Check that sequences have no gaps and that every change is in exactly one operation."""
         # Two sorted streams, changes and operations, are merged, so that neither is held in memory.
-        owners = self._owners()
+        owners = self._read_owners()
         due, owner = 1, next(owners, None)
-        for sequence, operation, has_resource in self._batches(
-            self._up_to_end(self._rows.changes_after), 0
-        ):
+        changes = self._read_batches(self._bound_read(self._rows.changes_after), 0)
+        for sequence, operation, has_resource in changes:
             if sequence != due:
-                self._fault(
+                self._report(
                     "it is missing from the log",
                     f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1)),
                 )
             while owner is not None and owner[1] < sequence:
                 owner = next(owners, None)
             if owner is None or not owner[0] <= sequence <= owner[1]:
-                self._fault("no operation made it", f"change {sequence}")
+                self._report("no operation made it", f"change {sequence}")
             elif owner[0] != operation:
-                self._fault(
+                self._report(
                     f"it names operation {operation} and lies in operation {owner[0]}",
                     f"change {sequence}",
                 )
             if not has_resource:
-                self._fault("it belongs to no resource", f"change {sequence}")
+                self._report("it belongs to no resource", f"change {sequence}")
             due = sequence + 1
         # Reading on to the end finds the faults of operations behind the last change.
         for _ in owners:
             pass
 
-    def _owners(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last change of every operation.
-
-        Report faults of the operations as they are read.
-        """
+    def _read_owners(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and last change of every operation, and report faults of operations."""
         due = 1
-        for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
+        for first, last in self._read_batches(self._bound_read(self._rows.operations_after), 0):
             self.counts["operations"] += 1
             which = f"operation {first}"
             if first < due:
-                self._fault(f"it begins before the last one ends (at change {due - 1})", which)
+                self._report(f"it begins before the last one ends (at change {due - 1})", which)
             elif first > due:
-                self._fault("no operation holds them", f"changes {due} to {first - 1}")
+                self._report("no operation holds them", f"changes {due} to {first - 1}")
             if not first <= last <= self._end:
-                self._fault(f"its last change is {last}, the log ends at {self._end}", which)
+                self._report(f"its last change is {last}, the log ends at {self._end}", which)
                 # A wrong end would otherwise hide every gap behind it.
                 last = first
             if isinstance(self._operation(first), str):
-                self._fault(f"it cannot be read ({self._operation(first)})", which)
+                self._report(f"it cannot be read ({self._operation(first)})", which)
             due = last + 1
             yield first, last
         if due <= self._end:
-            self._fault("no operation holds them", f"changes {due} to {self._end}")
+            self._report("no operation holds them", f"changes {due} to {self._end}")
 
     def histories(self) -> None:
         """Check every resource's rows in the order in which the last one makes its head."""
-        for identity, kind, scope, name in self._batches(
-            self._rows.resources_after, 0, count=False
-        ):
+        resources = self._read_batches(self._rows.resources_after, 0, count=False)
+        for identity, kind, scope, name in resources:
             self.counts["resources"] += 1
-            self._history(identity, _History(_format_ref(kind, scope, name), kind, name))
+            self._check_history(identity, _History(_format_ref(kind, scope, name), kind, name))
 
-    def _history(self, identity: int, history: _History) -> None:
+    def _check_history(self, identity: int, history: _History) -> None:
         # A ref cannot be made of an unknown kind, and every check after this one makes refs.
         if history.kind not in set(Kind):
-            self._fault(f"there is no kind {history.kind!r}", history.ref)
+            self._report(f"there is no kind {history.kind!r}", history.ref)
             return
 
-        read = self._up_to_end(partial(self._rows.history_after, identity))
-        for row in self._batches(read, (-1, 0)):
-            self._row(history, _Row(*row))
+        read = self._bound_read(partial(self._rows.history_after, identity))
+        for row in self._read_batches(read, (-1, 0)):
+            self._check_row(history, _Row(*row))
         if history.sequence:
             self._check_frozen(history)
         elif not self._rows.has_history(identity):
-            self._fault("it has a name and no history", history.ref)
+            self._report("it has a name and no history", history.ref)
 
-    def _row(self, was: _History, row: _Row) -> None:
+    def _check_row(self, was: _History, row: _Row) -> None:
         which, state = f"change {row.sequence} of {was.ref}", was.state
         # Heads are found by the last row, so an order that differs from the log moves a name.
         if row.sequence < was.sequence:
-            self._fault(
+            self._report(
                 f"it stands after change {was.sequence}, so the head is not the last change", which
             )
         if row.before != state.version:
-            self._fault(
+            self._report(
                 f"it says that it followed version {row.before}, that was {state.version}", which
             )
         if row.after not in (row.latest, None):
-            self._fault(f"it points at version {row.after}, the newest is {row.latest}", which)
+            self._report(f"it points at version {row.after}, the newest is {row.latest}", which)
         if row.manifest is not None:
-            self._version(was, row, row.manifest)
+            self._check_version(was, row, row.manifest)
             if row.after is None:
-                self._fault("it makes a version and points nowhere", which)
+                self._report("it makes a version and points nowhere", which)
         # A removal or a return repeats the newest version's number, tree and hash.
         elif (row.latest, row.tree, row.hash) != (state.latest, state.tree, state.hash):
-            self._fault(
+            self._report(
                 f"it names version {row.latest} and makes none; the newest is {state.latest}", which
             )
         was.sequence = row.sequence
-        was.state = HeadState(
-            row.after,
-            row.latest,
-            row.tree,
-            row.hash,
-            row.frozen == 1,
-        )
+        was.state = HeadState(row.after, row.latest, row.tree, row.hash, row.frozen == 1)
 
-    def _version(self, was: _History, row: _Row, manifest: str) -> None:
+    def _check_version(self, was: _History, row: _Row, manifest: str) -> None:
         self.counts["versions"] += 1
         which = f"{was.ref}@{row.latest}"
         if row.latest != was.state.latest + 1:
-            self._fault(f"the version before it is {was.state.latest or 'missing'}", which)
+            self._report(f"the version before it is {was.state.latest or 'missing'}", which)
         made_by = self._operation(row.operation)
         if not isinstance(made_by, Operation):
-            self._fault(f"its operation {row.operation} cannot be read ({made_by})", which)
+            self._report(f"its operation {row.operation} cannot be read ({made_by})", which)
         elif chain_hash(was.state.hash, row.latest, row.tree, made_by.intent.digest) != row.hash:
-            self._fault("its hash does not follow from its parent, content and operation", which)
-        entries = self._entries(which, row.tree, manifest)
+            self._report("its hash does not follow from its parent, content and operation", which)
+        entries = self._read_entries(which, row.tree, manifest)
         # Of the files that its parent has too, the blobs were looked for already.
         for path, entry in entries.items():
             if was.entries.get(path) != entry:
                 self._check_entry(f"{which} {path}", entry)
         was.entries = entries
 
-    def _entries(self, which: str, tree: str, manifest: str) -> dict[str, TreeEntry]:
+    def _read_entries(self, which: str, tree: str, manifest: str) -> dict[str, TreeEntry]:
         try:
             parsed = Manifest.from_json(manifest)
             if parsed.tree != tree:
-                self._fault("its list of files does not match its hash", which)
+                self._report("its list of files does not match its hash", which)
         except (ValueError, TypeError, AttributeError) as error:
-            self._fault(f"its list of files cannot be read ({error})", which)
+            self._report(f"its list of files cannot be read ({error})", which)
             return {}
         return dict(parsed)
 
     def _check_entry(self, which: str, entry: TreeEntry) -> None:
         size = self._rows.blob_size(entry.sha256)
         if size is None:
-            self._fault(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)
+            self._report(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)
         elif size != entry.size:
-            self._fault(f"it says {entry.size} bytes, its blob {size}", which)
+            self._report(f"it says {entry.size} bytes, its blob {size}", which)
 
     def channel(self) -> None:
         """Check every move of the stable channel, and every version that it shows."""
         for which, what in self._store.backend.channel.faults():
-            self._fault(what, f"the channel's {which}")
+            self._report(what, f"the channel's {which}")
 
     def evidence(self) -> None:
         """Check that records of evidence name versions that exist and use known outcomes."""
         for which, what in self._store.backend.observations.faults():
-            self._fault(what, f"the evidence's {which}")
+            self._report(what, f"the evidence's {which}")
 
     def _check_frozen(self, head: _History) -> None:
         entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))
@@ -344,7 +328,7 @@ class _LibraryCheck:
         except zlib.error:
             return  # found with the blobs
         if says != head.state.frozen and (packed or not entry):
-            self._fault(
+            self._report(
                 f"its record says that it is {'' if head.state.frozen else 'not '}frozen, its "
                 "main file the opposite",
                 head.ref,
@@ -357,17 +341,19 @@ class _LibraryCheck:
         except (ValueError, TypeError, EvolvableError) as error:
             return str(error)
 
-    def _up_to_end(
+    def _bound_read(
         self, read: Callable[[Any, int, int], list[Any]]
     ) -> Callable[[Any, int], list[Any]]:
+        """Return a read that ends where the log ended when the check began."""
         return lambda after, limit: read(after, self._end, limit)
 
-    def _batches(
+    def _read_batches(
         self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True
     ) -> Iterator[Any]:
         """Yield the rows that `read` returns in batches.
 
-        Each begins after the key, or the two keys, of the last.
+        after: the key, or the two keys, after which the first batch begins. count: whether the rows
+        count for the progress.
         """
         while rows := read(after, _BATCH):
             yield from rows
@@ -379,7 +365,7 @@ class _LibraryCheck:
             self._done += len(rows) * count
             self._progress(min(self._done, self._total), self._total)
 
-    def _fault(self, what: str, which: str, next: str = _RESTORE) -> None:
+    def _report(self, what: str, which: str, next: str = _RESTORE) -> None:
         self._add(Fault(what, which, next))
 
     def _add(self, fault: Fault) -> None:

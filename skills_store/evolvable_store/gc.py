@@ -1,7 +1,7 @@
 """Delete unreferenced blobs, purge content, list detected secrets.
 
-Versions are never deleted, so few blobs are unreferenced: those of an import that broke off, or of
-another program.
+Versions are never deleted, so few blobs are unreferenced: those of an import that was interrupted,
+or of another program.
 
 A purge replaces a blob by a tombstone with the same name and size. Versions, hashes and lists of
 files do not change, and the same bytes cannot return under that name.
@@ -19,19 +19,17 @@ from evolvable_store.secret_copies import holds_text, without_texts
 from evolvable_store.storage import BlobLocation, PurgeJob
 from evolvable_store.store import Store
 
-# Larger batches would save transactions, smaller ones the waiting of other processes; a purge or an
-# import has many.
+# Larger batches would save transactions; smaller ones would shorten the wait of other processes.
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
-"""The most that is written under one lock: some 10 ms."""
+"""The most items, and bytes, that are written while the write lock is held once."""
 
 T = TypeVar("T")
 
 
 def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for
-    one list only.
+    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES.
 
-    A single item over MAX_BYTES is a list of its own.
+    Other processes then wait for one list only. A single item over MAX_BYTES is a list of its own.
     """
     batch: list[T] = []
     total = 0
@@ -55,22 +53,22 @@ class CollectedBlobs:
 
 
 def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
-    """Delete the unreferenced blobs; return the deleted ones, or with `dry_run` those that would be
-    deleted.
+    """Delete the unreferenced blobs; return how many there were.
 
     Safe beside any number of writers, which wait for one batch at most.
 
     Args:
-        shrink: return the free space to the disk. This copies the whole file while writers wait.
+        dry_run: Only count them.
+        shrink: Return the free space to the disk. This copies the whole file while writers wait.
 
     Raises:
         LibraryCorrupt: A manifest cannot be read; nothing was deleted.
-        LibraryBusy, LibraryReadOnly: as every write.
+        LibraryBusy, LibraryReadOnly: As every write.
     """
-    # A version published from now on has a sequence over `seen`, and each batch looks at those
+    # A version published from now on has a sequence over `seen`, and each batch examines those
     # again. Its blobs are either stored, or sent along with it: a transaction leaves out only blobs
-    # that a version refers to already (see Transaction._known_blobs), and those are never among the
-    # unreferenced.
+    # that a version refers to already (see Transaction._find_stored_blobs), and those are never
+    # among the unreferenced.
     maintenance = store.backend.maintenance
     seen, gone = maintenance.unreferenced_blobs()
     if not dry_run:
@@ -93,11 +91,11 @@ def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
 
 
 def purge_content(store: Store, job: PurgeJob) -> list[str]:
-    """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the
-    blobs' hashes.
+    """Replace the blobs of a job by tombstones, and its texts in every table by a mark.
 
-    Each step is a transaction; a second call does what is left. A blob that holds a text where it
-    cannot be taken out, as in an archive, keeps its bytes: `blobs_with` still returns it.
+    Return the hashes of the blobs. Each step is a transaction, and a second call after an error
+    takes the steps that are left. A blob from which a text cannot be removed, such as an archive,
+    keeps its bytes: `blobs_with` still returns it.
     """
     purges = store.backend.purges
     # First whole files, then texts: the search for texts reads every blob that is left.
@@ -110,10 +108,9 @@ def purge_content(store: Store, job: PurgeJob) -> list[str]:
     return done
 
 
+# Each transaction waits for the disk.
 _READ_TOGETHER, _STORED_TOGETHER = 200, 2_000
-"""Blobs that are in memory at once, and those whose findings are stored in one transaction: each
-waits for the disk.
-"""
+"""Blobs that are in memory at once, and those whose findings are stored in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +164,8 @@ class SecretFindings:
             end = start + _READ_TOGETHER
             findings += self._scan(unseen[start:end])
             # The last ones are stored even if they are few.
-            if (
-                len(findings) >= _STORED_TOGETHER or end >= len(unseen)
-            ) and not self._store.read_only:
+            is_due = len(findings) >= _STORED_TOGETHER or end >= len(unseen)
+            if is_due and not self._store.read_only:
                 self._store.backend.secrets.add(findings)
                 findings = []
             if progress is not None:
@@ -179,17 +175,12 @@ class SecretFindings:
     def _scan(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:
         for name, data, codec in self._store.backend.maintenance.packed_blobs(names):
             try:
-                found = self._look(unpack(data, codec))
+                secrets = self._look(unpack(data, codec))
             except zlib.error:
                 continue  # fsck reports it
+            rows = [[secret.id, secret.kind, secret.line] for secret in secrets]
             # An empty text for "nothing found" keeps the row of most blobs short.
-            yield (
-                name,
-                self._rules,
-                json.dumps([[secret.id, secret.kind, secret.line] for secret in found])
-                if found
-                else "",
-            )
+            yield name, self._rules, json.dumps(rows) if rows else ""
 
     def accepted_findings(self) -> dict[str, str]:
         """Return the ids that a person accepted, each with the reason."""
@@ -206,15 +197,11 @@ class SecretFindings:
         """
         secrets = self._store.backend.secrets
         accepted = {} if everything else self.accepted_findings()
-        by_blob = {
-            sha256: [
-                secret
-                for fields in json.loads(found)
-                if (secret := DetectedSecret(*fields)).id not in accepted
-            ]
-            for sha256, found in secrets.findings().items()
-        }
-        names = [sha256 for sha256, found in by_blob.items() if found]
+        by_blob: dict[str, list[DetectedSecret]] = {}
+        for sha256, rows in secrets.findings().items():
+            detected = [DetectedSecret(*fields) for fields in json.loads(rows)]
+            by_blob[sha256] = [secret for secret in detected if secret.id not in accepted]
+        names = [sha256 for sha256, detected in by_blob.items() if detected]
         places = secrets.locations(names) if names else []
         occurrences = [
             SecretOccurrence(secret, *place) for place in places for secret in by_blob[place[3]]
@@ -225,32 +212,17 @@ class SecretFindings:
         )
 
     def add_left(self, blobs: Iterable[str], found: DetectedSecret) -> None:
-        """Store a finding for blobs in which the rules do not detect it, such as archives that a
-        purge left.
+        """Store a finding for blobs in which the rules do not detect it.
+
+        Such blobs are archives that a purge left as they were.
         """
-        stored = self._store.backend.secrets.findings()
-        rows = {
-            name: {tuple(fields) for fields in json.loads(stored.get(name, "[]"))} for name in blobs
-        }
-        added = [
-            (
-                name,
-                self._rules,
-                json.dumps(
-                    sorted(
-                        {
-                            *row,
-                            (found.id, found.kind, found.line),
-                        }
-                    )
-                ),
-            )
-            for name, row in rows.items()
-        ]
+        stored, new_row = self._store.backend.secrets.findings(), (found.id, found.kind, found.line)
+        added: list[tuple[str, int, str]] = []
+        for name in dict.fromkeys(blobs):
+            rows = {tuple(fields) for fields in json.loads(stored.get(name, "[]"))}
+            added.append((name, self._rules, json.dumps(sorted({*rows, new_row}))))
         self._store.backend.secrets.add(added)
 
     def locate_paths(self, pattern: str) -> list[BlobLocation]:
-        """Return every file of a version whose path matches a LIKE pattern, unless it
-        was purged.
-        """
+        """Return every file of a version whose path matches a LIKE pattern, without purged ones."""
         return self._store.backend.secrets.locations_like(pattern)

@@ -1,4 +1,4 @@
-"""Merges what two sides made of the same files, and says where they cannot be merged."""
+"""Merge the changes of two sides to the same files, and find where they conflict."""
 
 import re
 from collections.abc import Iterator
@@ -8,28 +8,27 @@ from difflib import SequenceMatcher
 from evolvable_store.objects import File, Files
 
 _CONFLICT = tuple(re.compile(mark) for mark in (r"<{7}(?: .*)?$", r"={7}$", r">{7}(?: .*)?$"))
-"""The lines that git writes around a conflict, in their order; diff3's mark of the base may stand
-between them.
-"""
+"""The lines that git writes around a conflict, in order; diff3's mark may stand between them."""
 
 # CommonMark: at most three blanks before a fence, and no backtick in the info string of a backtick
 # fence.
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 
-# 2,000 lines changed on each side: SequenceMatcher is quadratic on hostile texts.
+# Such as 2,000 changed lines on each side: SequenceMatcher is quadratic on hostile texts.
 MAX_COMPARED = 4_000_000
-"""Lines of one side times lines of the other, between their first and last difference, that are
-compared in detail.
+"""The largest product of the lines of both sides that are compared one by one.
 
-Beyond it the whole stretch counts as one change: the time stays bounded, and a merge can only
-become stricter.
+Lines before their first and behind their last difference do not count. Beyond it the whole stretch
+counts as one change: the time stays bounded, and a merge can only become stricter.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Lines of a text that both sides changed: the text of each side, and the number of its first
-    line, from 1.
+    """Lines of a text that both sides changed.
+
+    ours, theirs: the text of each side. ours_line, theirs_line: the number of its first line, from
+    1.
     """
 
     path: str
@@ -43,9 +42,9 @@ class Overlap:
 class MergeResult:
     """The outcome of a merge.
 
-    At the paths in `conflicts` (sorted) both sides changed the same. There `files` has the lines of
-    `theirs` where the two overlap, and every other change of both; without an entry in `overlaps`,
-    the whole file of `theirs`, or none.
+    conflicts: the sorted paths at which the changes of both sides overlap. There `files` has the
+    lines of `theirs` where they overlap, and every other change of both. Without an entry in
+    `overlaps` it has the whole file of `theirs`, or none.
     """
 
     files: dict[str, File]
@@ -63,16 +62,15 @@ class _Hunk:
 
 
 def find_conflict(text: str) -> int:
-    """Return the line, counted from 1, where the first of git's three conflict marks stands; 0
-    without all three.
+    """Return the line, counted from 1, of the first of git's three conflict marks.
 
-    Marks in a fenced block of Markdown do not count: a text about merges quotes them there. One
-    pass, so that a hostile text takes no more time than its length.
+    0 without all three. Marks in a fenced block of Markdown do not count: a text about merges
+    quotes them there. The text is read once, so the time grows with its length alone.
     """
     # Nearly every text ends here, without a split into lines.
     if "<<<<<<<" not in text or ">>>>>>>" not in text:
         return 0
-    fence, seen, first = "", 0, 0
+    fence, mark_count, first = "", 0, 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         edge = _FENCE.match(line)
         if fence:
@@ -83,12 +81,12 @@ def find_conflict(text: str) -> int:
         elif edge:
             fence = edge[1]
         elif _CONFLICT[0].match(line):
-            seen, first = 1, number
+            mark_count, first = 1, number
         # Only the three marks in order count: a heading underlined with ======= alone is no
         # conflict.
-        elif seen and _CONFLICT[seen].match(line):
-            seen += 1
-            if seen == len(_CONFLICT):
+        elif mark_count and _CONFLICT[mark_count].match(line):
+            mark_count += 1
+            if mark_count == len(_CONFLICT):
                 return first
     return 0
 
@@ -108,31 +106,21 @@ def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, lis
 
     Where both sides overlap it has the lines of `theirs`.
     """
-    lines = _lines(base)
+    lines = _split_lines(base)
     merged, overlaps = list[str](), list[Overlap]()
     done, ours_line, theirs_line = 0, 1, 1
-    for start, end, ours_there, theirs_there in _regions(
-        _hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))
-    ):
-        mine, yours = (
-            _apply(lines, start, end, ours_there),
-            _apply(lines, start, end, theirs_there),
-        )
+    our_hunks, their_hunks = (_find_hunks(lines, _split_lines(side)) for side in (ours, theirs))
+    for start, end, ours_there, theirs_there in _find_regions(our_hunks, their_hunks):
+        our_lines = _apply(lines, start, end, ours_there)
+        their_lines = _apply(lines, start, end, theirs_there)
         ours_line += start - done
         theirs_line += start - done
-        if ours_there and theirs_there and mine != yours:
-            overlaps.append(
-                Overlap(
-                    path,
-                    ours_line,
-                    "".join(mine),
-                    theirs_line,
-                    "".join(yours),
-                )
-            )
-        merged += lines[done:start] + (yours if theirs_there else mine)
-        ours_line += len(mine)
-        theirs_line += len(yours)
+        if ours_there and theirs_there and our_lines != their_lines:
+            our_text, their_text = "".join(our_lines), "".join(their_lines)
+            overlaps.append(Overlap(path, ours_line, our_text, theirs_line, their_text))
+        merged += lines[done:start] + (their_lines if theirs_there else our_lines)
+        ours_line += len(our_lines)
+        theirs_line += len(their_lines)
         done = end
     return "".join(merged + lines[done:]), overlaps
 
@@ -144,7 +132,8 @@ def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
     stand there now.
     """
     return [
-        (hunk.start, hunk.end, len(hunk.lines)) for hunk in _hunks(_lines(before), _lines(after))
+        (hunk.start, hunk.end, len(hunk.lines))
+        for hunk in _find_hunks(_split_lines(before), _split_lines(after))
     ]
 
 
@@ -159,12 +148,8 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
     files: dict[str, File] = {}
     conflicts, overlaps = set(), list[Overlap]()
     for path in sorted({*base, *ours, *theirs}):
-        file, clean, lines = _merge_file(
-            path,
-            base.get(path),
-            ours.get(path),
-            theirs.get(path),
-        )
+        sides = base.get(path), ours.get(path), theirs.get(path)
+        file, clean, lines = _merge_file(path, *sides)
         if file:
             files[path] = file
         if not clean:
@@ -181,9 +166,7 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
 def _merge_file(
     path: str, base: File | None, ours: File | None, theirs: File | None
 ) -> tuple[File | None, bool, list[Overlap]]:
-    """Return the file (None: there is none), whether it is free of conflict, and where its lines
-    are not.
-    """
+    """Return the merged file, None for none; whether it has no conflict; and its overlaps."""
     # A deletion counts as a value here: None equals None, so a file that both deleted is clean.
     if ours == theirs or base == ours:
         return theirs, True, []
@@ -192,12 +175,10 @@ def _merge_file(
     if not ours or not theirs:
         return theirs, False, []
     data, overlaps = _merge_data(path, base.data if base else None, ours.data, theirs.data)
-    clean = data is not None and not overlaps
-    return (
-        File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)),
-        clean,
-        overlaps,
-    )
+    mode = _merge_mode(base, ours, theirs)
+    if data is None:
+        return File(theirs.data, mode), False, overlaps
+    return File(data, mode), not overlaps, overlaps
 
 
 def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
@@ -210,9 +191,7 @@ def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
 def _merge_data(
     path: str, base: bytes | None, ours: bytes, theirs: bytes
 ) -> tuple[bytes | None, list[Overlap]]:
-    """Return the merged bytes, None where no text can be merged, and the lines where both sides
-    overlap.
-    """
+    """Return the merged bytes, None where a side is no text; and the overlaps."""
     # The bytes alone are compared here: a side that changed only the mode leaves the other's text.
     if ours == theirs or base == ours:
         return theirs, []
@@ -231,78 +210,70 @@ def _merge_data(
 
 
 def _find_clashes(files: Files, theirs: Files) -> list[str]:
-    """Return the paths that one folder cannot hold beside those of `theirs`: case twins, a file
-    where a folder is.
+    """Return the paths that one folder cannot hold beside those of `theirs`.
+
+    They differ by case alone, or are a file where a folder is.
     """
     places: dict[str, str] = {}
     folders: set[str] = set()
     for path in set(theirs) & set(files):
         places[path.casefold()] = path
-        folders.update(_parents(path))
+        folders.update(_list_parents(path))
     clashing = []
     for path in sorted(set(files) - set(theirs)):
         folded = path.casefold()
-        if (
-            folded in places
-            or folded in folders
-            or any(above in places for above in _parents(path))
-        ):
+        is_below_file = any(above in places for above in _list_parents(path))
+        if is_below_file or folded in places or folded in folders:
             clashing.append(path)
         else:
             places[folded] = path
-            folders.update(_parents(path))
+            folders.update(_list_parents(path))
     return clashing
 
 
-def _parents(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     """Yield the folders above a path, folded."""
     folded = path.casefold()
     return (folded[: match.start()] for match in re.finditer("/", folded))
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
+def _find_hunks(base: list[str], side: list[str]) -> list[_Hunk]:
     """Return the hunks of `side`, in order.
 
     Between two of them there is at least one common line.
     """
-    # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those
-    # alone.
+    # Equal ends are cut off first: most changes touch few lines, and the matcher compares only
+    # those then.
     first = 0
     while first < min(len(base), len(side)) and base[first] == side[first]:
         first += 1
     last = 0
     while last < min(len(base), len(side)) - first and base[-1 - last] == side[-1 - last]:
         last += 1
-    a, b = base[first : len(base) - last], side[first : len(side) - last]
-    if not a and not b:
+    before, after = base[first : len(base) - last], side[first : len(side) - last]
+    if not before and not after:
         return []
-    if len(a) * len(b) > MAX_COMPARED:
-        return [_Hunk(first, first + len(a), b)]
+    if len(before) * len(after) > MAX_COMPARED:
+        return [_Hunk(first, first + len(before), after)]
     # With its junk heuristic: a line that is everywhere (a blank one) is no anchor in a long text,
     # and costs much time.
-    changes = (code for code in SequenceMatcher(None, a, b).get_opcodes() if code[0] != "equal")
-    return _slide_hunks(
-        base,
-        [
-            _Hunk(
-                first + start,
-                first + end,
-                b[low:high],
-            )
-            for _, start, end, low, high in changes
-        ],
-    )
+    hunks = [
+        _Hunk(first + start, first + end, after[low:high])
+        for code, start, end, low, high in SequenceMatcher(None, before, after).get_opcodes()
+        if code != "equal"
+    ]
+    return _slide_hunks(base, hunks)
 
 
 def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
-    """Return the hunks as far down as each can go, joined where they meet; git does the same.
+    """Return the hunks, each moved down as far as it can go and joined where two meet, as in git.
 
-    A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must
-    mean the same place.
+    A line that was added to a run of equal lines, or removed from it, can be any of them. For both
+    sides it must be the same one.
     """
     result: list[_Hunk] = []
     limits = [hunk.start for hunk in hunks[1:]] + [len(base)]
@@ -325,16 +296,16 @@ def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
     return result
 
 
-def _regions(
+def _find_regions(
     ours: list[_Hunk], theirs: list[_Hunk]
 ) -> Iterator[tuple[int, int, list[_Hunk], list[_Hunk]]]:
-    """Yield the stretches of the base that either side changed, as wide as changes of both overlap
-    or touch.
+    """Yield the regions of the base that either side changed, each with the hunks of both.
+
+    A region is as wide as changes of both sides overlap or touch.
     """
-    hunks = sorted(
-        [(h.start, h.end, 0, h) for h in ours] + [(h.start, h.end, 1, h) for h in theirs],
-        key=lambda x: x[:3],
-    )
+    hunks = [(hunk.start, hunk.end, 0, hunk) for hunk in ours]
+    hunks += [(hunk.start, hunk.end, 1, hunk) for hunk in theirs]
+    hunks.sort(key=lambda row: row[:3])
     while hunks:
         start, end, _, _ = hunks[0]
         both: tuple[list[_Hunk], list[_Hunk]] = ([], [])

@@ -1,7 +1,6 @@
-"""The immutable things: files, the manifest of a folder, and the versions that name manifests by
-hash.
+"""The immutable objects: files, manifests of folders, and versions that name manifests by hash.
 
-How a blob's bytes are stored: as a zlib stream, which any zlib can read, or as the tombstone of
+The bytes of a blob are stored as a zlib stream, which any zlib can read, or as a tombstone of
 purged bytes.
 """
 
@@ -28,9 +27,7 @@ MAX_FILES = 500
 """Files of one resource."""
 
 MAX_RESOURCE = 16 * 2**20
-"""Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving
-it.
-"""
+"""Bytes of all files of one resource, as Skills over MCP (SEP-2640) limits them."""
 
 # One encoder for all calls: json.dumps with these options builds a new one each time.
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -87,13 +84,15 @@ class Manifest(Mapping[str, TreeEntry]):
 
     @cached_property
     def tree(self) -> str:
-        """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path: the identity of
-        the content.
+        """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path.
+
+        It identifies the content.
         """
         # The text that is hashed is part of the format: stored trees and signed operations depend
         # on it.
         lines = (
-            f"{e.mode:o} {e.sha256} {e.size} {path}\n" for path, e in sorted(self.entries.items())
+            f"{entry.mode:o} {entry.sha256} {entry.size} {path}\n"
+            for path, entry in sorted(self.entries.items())
         )
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
@@ -127,8 +126,7 @@ def make_manifest(files: Files) -> Manifest:
         raise TooLarge(
             f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}."
         )
-    entries = {}
-    total = 0
+    entries, total = dict[str, TreeEntry](), 0
     # A single file cannot clash with anything.
     if len(files) > 1:
         _check_together(files)
@@ -141,9 +139,8 @@ def make_manifest(files: Files) -> Manifest:
             )
         total += size
         # Any of the three bits counts, as in git: a umask may have taken the others.
-        entries[path] = TreeEntry(
-            blob_hash(file.data), size, EXECUTABLE if file.mode & 0o111 else PLAIN
-        )
+        mode = EXECUTABLE if file.mode & 0o111 else PLAIN
+        entries[path] = TreeEntry(blob_hash(file.data), size, mode)
     if total > MAX_RESOURCE:
         raise TooLarge(
             f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}."
@@ -152,8 +149,9 @@ def make_manifest(files: Files) -> Manifest:
 
 
 def _check_together(paths: Iterable[str]) -> None:
-    """Raise InvalidPath when two of these cannot lie in one folder: equal but for case, or file and
-    folder.
+    """Raise InvalidPath when two of these cannot lie in one folder.
+
+    Such paths differ by case alone, or one is a folder of the other.
     """
     places: dict[str, str] = {}
     for path in paths:
@@ -171,8 +169,8 @@ def _check_together(paths: Iterable[str]) -> None:
 class Version:
     """One immutable snapshot of a resource.
 
-    `hash` chains: it covers the parent's hash, the number, the tree and the operation, so no
-    version of a history can be changed without changing all after it.
+    hash: covers the parent's hash, the number, the tree and the operation. So no version of a
+    history can be changed without a change of all versions after it.
     """
 
     number: int
@@ -187,19 +185,16 @@ class Version:
 
 
 def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:
-    """Return a version's hash (hex sha256) from its parent's ('' for the first) and its
-    own parts.
-    """
+    """Return a version's hash (hex sha256). parent: the hash of the version before, '' for none."""
     # The first line names the format, so that another scheme later cannot give the same hash.
     text = f"evolvable version 1\n{parent}\n{number}\n{tree}\n{operation_digest}\n"
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+# ISA-L writes the same format as zlib, and is faster: packing is the largest part of an update
+# beside the commit itself.
 FASTEST = 0
-"""The level of ISA-L, which writes the same format three times faster than zlib at its fastest, an
-eighth larger, and reads it twice as fast. Packing is the largest part of an update that is not the
-commit itself.
-"""
+"""The fastest level of the library that packs: 0 of ISA-L, 1 of zlib."""
 
 if TYPE_CHECKING:
     from zlib import compress, decompress
@@ -216,9 +211,7 @@ else:
 
 
 def pack(data: bytes) -> tuple[bytes, str]:
-    """Return the stored form of a blob and its codec: 'zlib' or, where that gains
-    nothing, 'raw'.
-    """
+    """Return the stored form of a blob and its codec: 'zlib', or 'raw' where that is no shorter."""
     # Speed over size: texts of a few kilobytes, read far more often than they are stored.
     packed = compress(data, FASTEST)
     return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
@@ -244,8 +237,7 @@ def unpack(packed: object, codec: str) -> bytes:
 
 
 def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
-    """Return the bytes of a stored blob, checked against its hash, or the replacement text of a
-    tombstone.
+    """Return the bytes of a stored blob, checked against its hash; of a tombstone, its text.
 
     Raises zlib.error for damage.
     """
@@ -258,8 +250,9 @@ def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
 
 PURGED, ABSENT = "purged", "absent"
 TOMBSTONES = (PURGED, ABSENT)
-"""Codecs of a blob without its bytes: PURGED here, for good; ABSENT was purged in the library of an
-archive.
+"""Codecs of a blob without its bytes.
+
+PURGED was purged in this library, for good; ABSENT in the library that an archive came from.
 """
 
 
@@ -267,7 +260,7 @@ archive.
 class Tombstone:
     """The record in place of purged bytes.
 
-    `content`: the text that readers get; `kind`: the kind of the secret.
+    kind: of the secret. content: the text that readers get.
     """
 
     at: str
@@ -288,12 +281,7 @@ def unpack_tombstone(packed: bytes) -> Tombstone:
     try:
         fields = json.loads(zlib.decompress(packed))
         content = base64.b64decode(fields["content"], validate=True)
-        return Tombstone(
-            str(fields["at"]),
-            str(fields["actor"]),
-            str(fields["reason"]),
-            str(fields["kind"]),
-            content,
-        )
+        at, actor, reason, kind = (str(fields[key]) for key in ("at", "actor", "reason", "kind"))
+        return Tombstone(at, actor, reason, kind, content)
     except (ValueError, TypeError, KeyError) as error:
         raise zlib.error(f"it is no tombstone: {error}") from error

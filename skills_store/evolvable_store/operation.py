@@ -1,4 +1,4 @@
-"""Operations: who moved which names, when and why. The log of the library is nothing but these."""
+"""Operations: who moved which names, when and why. The log of the library consists of them."""
 
 import hashlib
 import json
@@ -54,8 +54,9 @@ def implied_principal(actor: Actor) -> Principal:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal, and how: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`,
-    `file`.
+    """A principal, and the way in which it acts.
+
+    via: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook` or `file`.
     """
 
     principal: Principal
@@ -64,10 +65,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Who makes a change, when and why: what an operation and a move of the release channel state
-    alike.
+    """Who makes a change, when and why: of an operation, or of a move of the release channel.
 
-    `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks.
+    at: ISO 8601 in UTC, for people. The order comes from the change sequence, never from clocks.
     """
 
     at: str
@@ -78,10 +78,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Intent(Statement):
-    """What an operation says of itself, before it has happened.
+    """The statement of an operation, before it has happened.
 
-    `evidence`: free texts or ids that say why. `undoes`: the operations it takes back. `principal`,
-    `via`: as in `Identity`; None and '' in operations of versions before 0.2.
+    evidence: free texts or ids that say why. undoes: the operations that it takes back. principal,
+    via: as in `Identity`; None and '' in operations of versions before 0.2.
     """
 
     evidence: tuple[str, ...] = ()
@@ -91,55 +91,38 @@ class Intent(Statement):
 
     @property
     def digest(self) -> str:
-        """The sha256 (hex) over all fields; the hash of every version made by the operation covers
-        it.
-        """
+        """The sha256 (hex) over all fields, which the hash of every version made by it covers."""
         # The order and form of these fields are part of the format: version hashes and signatures
         # cover the digest.
-        fields: tuple[object, ...] = (
-            self.at,
-            self.actor,
-            self.reason,
-            self.session,
-            self.evidence,
-            self.undoes,
-        )
-        if self.principal is not None:  # older operations keep the digest they were made with
-            fields += (self.principal, self.via)
+        fields: list[object] = [self.at, self.actor, self.reason, self.session]
+        fields += [self.evidence, self.undoes]
+        # Older operations keep the digest that they were made with.
+        if self.principal is not None:
+            fields += [self.principal, self.via]
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
 
     def with_time(self, at: str) -> "Intent":
         """Return the intent with this time."""
-        # Every update does this. dataclasses.replace takes more than twice as long.
-        i = self
-        return Intent(
-            at,
-            i.actor,
-            i.reason,
-            i.session,
-            i.evidence,
-            i.undoes,
-            i.principal,
-            i.via,
-        )
+        # Every update does this, and dataclasses.replace is slower.
+        why = self.reason, self.session, self.evidence, self.undoes
+        return Intent(at, self.actor, *why, self.principal, self.via)
 
 
 def statement_of(intent: Intent, moves: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
-    """Return the bytes that a signature of an operation covers: its intent and every move of a
-    name.
+    """Return the bytes that a signature of an operation covers: its intent and all its moves.
 
     moves: (kind, scope, name, version after, hash of the newest version) of each change, in order.
     """
+    rows = [list(move) for move in moves]
     # The first two elements name the format, so that no other signed text can be taken for this
     # one.
-    return json.dumps(
-        ["evolvable operation", 1, intent.digest, [list(move) for move in moves]]
-    ).encode("ascii")
+    return json.dumps(["evolvable operation", 1, intent.digest, rows]).encode("ascii")
 
 
 QUICKSTART = Identity(Principal.IMPORT, "quickstart")
-"""The identity of imports by the program itself: its own skills, and quickstart's copies of the
-person's.
+"""The identity of imports by the program itself.
+
+They are its own skills, and quickstart's copies of the person's.
 """
 
 PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
@@ -147,18 +130,14 @@ PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
 
 
 class FollowedPull(NamedTuple):
-    """A pull into a folder whose pulls the person follows: the short name of the commit, and the
-    folder.
-    """
+    """A pull into a folder whose pulls the person follows. commit: its short name."""
 
     commit: str
     folder: str
 
 
 def followed_pull(pull: FollowedPull) -> Identity:
-    """Return the identity of changes that a pull brought to a folder whose pulls the person
-    follows.
-    """
+    """Return the identity of changes that such a pull brought."""
     return Identity(Principal.REPOSITORY, f"{_PULL}{pull.commit}:{pull.folder}")
 
 
@@ -190,10 +169,10 @@ class Signer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One atomic change of where names point. `id` is the sequence of its first change.
+    """One atomic change of where names point.
 
-    arrived: whether it was made in another library and came here with an archive; what it says of
-    its principal then is history and grants nothing here.
+    id: the sequence of its first change. arrived: whether it was made in another library and came
+    here with an archive; its principal is history then and grants nothing here.
     """
 
     id: int
@@ -224,10 +203,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One name moved by an operation. `before` and `after` are version numbers; None: it was or is
-    not there.
+    """One name moved by an operation.
 
-    `sequence` grows with every change in the library and is never used twice.
+    before, after: version numbers, None where the resource was or is removed. sequence: grows with
+    every change in the library and is never used twice.
     """
 
     sequence: int

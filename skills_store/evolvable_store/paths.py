@@ -37,22 +37,15 @@ MAX_DEPTH = 12
 _SHORT_NAME = re.compile(r"~\d")
 # Windows takes none of these in a name; a colon would also address a stream beside a file on NTFS.
 _FORBIDDEN = set('<>:"|?*\\')
-
+# Unicode categories: controls, formats, surrogates, private use, separators of lines.
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 DISPOSABLE = (
-    ".DS_Store",
-    "Thumbs.db",
-    "desktop.ini",
+    *(".DS_Store", "Thumbs.db", "desktop.ini"),
     # Vim creates and deletes a file 4913 to find out whether it can write into a folder.
     "4913",
-    "__pycache__",
-    "*.pyc",
-    "node_modules",
-    ".venv",
-    "venv",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
+    *("__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
 )
 """Ignored names of things that a program makes again by itself."""
 
@@ -90,7 +83,8 @@ def check_path(path: str) -> str:
     return path
 
 
-@lru_cache(maxsize=4096)  # a library says SKILL.md a lot
+# Most paths of a library are the same few, such as SKILL.md.
+@lru_cache(maxsize=4096)
 def path_problem(path: str) -> str:
     """Return why `path` is refused, or '' when it is fine."""
     if not path:
@@ -112,21 +106,17 @@ def path_problem(path: str) -> str:
     if len(components) > MAX_DEPTH:
         return f"it is {len(components)} folders deep, the limit is {MAX_DEPTH}"
     for component in components:
-        reason = _component_problem(component)
+        reason = _find_component_problem(component)
         if reason:
             return reason
     # On a file system that ignores case, Skill.md would be the main file for one client and not for
     # another.
-    if (
-        len(components) == 1
-        and path.casefold() == "skill.md"
-        and path not in ("SKILL.md", "skill.md")
-    ):
+    if path.casefold() == "skill.md" and path not in ("SKILL.md", "skill.md"):
         return "it differs from SKILL.md only by case"
     return ""
 
 
-def _component_problem(component: str) -> str:
+def _find_component_problem(component: str) -> str:
     if component in ("", ".", ".."):
         return f"it has the component {component!r}"
     # 255 bytes is the limit of ext4, APFS and most others for one name.
@@ -135,15 +125,12 @@ def _component_problem(component: str) -> str:
     if any(character in _FORBIDDEN for character in component):
         return 'it has one of the characters < > : " | ? * \\'
     # Such characters hide the end of a name, or reverse how it is displayed.
-    if any(
-        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-        for character in component
-    ):
+    if any(unicodedata.category(character) in _INVISIBLE for character in component):
         return "it has a control or invisible character"
     # A program that normalizes names to NFKC would turn a full-width slash into a separator.
-    if unicodedata.normalize("NFKC", component).translate({0x2024: "."}) != component and any(
-        special in unicodedata.normalize("NFKC", component) for special in (".", "/", "\\")
-    ):
+    plain = unicodedata.normalize("NFKC", component)
+    has_special = any(special in plain for special in (".", "/", "\\"))
+    if has_special and plain.translate({0x2024: "."}) != component:
         return "it has a look-alike of a dot or a slash"
     # Windows drops dots and spaces at the end; a command takes a name with a dash in front for an
     # option.
@@ -172,28 +159,25 @@ _IsRegistered = Callable[[], bool]
 
 @lru_cache(maxsize=4096)
 def is_ignored(name: str) -> bool:
-    """Return whether an entry of this name (one component of a path) is never part of a
-    resource.
-    """
-    return bool(_names(IGNORED).match(name))
+    """Return whether an entry of this name, one part of a path, is never part of a resource."""
+    return bool(_compile_names(IGNORED).match(name))
 
 
 @lru_cache(maxsize=4096)
 def is_sync_copy(name: str) -> bool:
-    """Return whether a file of this name in a resource is a synchroniser's copy of another, and no
-    part of it.
-    """
+    """Return whether a file of this name is a synchroniser's copy, and so no part of a resource."""
     return bool(_SYNC_COPY.fullmatch(name))
 
 
 @lru_cache(maxsize=4096)
 def is_disposable(name: str) -> bool:
-    """Return whether an entry of this name is ignored, and no loss when its resource is removed."""
-    return bool(_names(DISPOSABLE).match(name))
+    """Return whether an entry of this name is ignored, and made again by a program when deleted."""
+    return bool(_compile_names(DISPOSABLE).match(name))
 
 
-@cache  # compiled when first asked for: that takes two milliseconds of a start
-def _names(patterns: tuple[str, ...]) -> re.Pattern[str]:
+# Compiled when first used, not at the import: that would cost time at every start.
+@cache
+def _compile_names(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, patterns)), re.IGNORECASE)
 
 
@@ -218,38 +202,31 @@ CARRIED_PLACES = "carried-places.json"
 """The watched folders of the library that this one was copied from, which wait for the person."""
 
 FOLDER_NAMES = "folder-names.json"
-"""By which paths a person named the watched folders."""
+"""The file with the paths by which a person named the watched folders."""
 
 HELD_POWERS = "held-powers"
-"""The folder with notes on the powers that directories were given in place of those out
-of force.
-"""
+"""The folder with records of the powers that directories have in place of those out of force."""
 
 GIT_POSITIONS = "git-positions.json"
-"""How far the logs of git repositories around watched folders went when the folders
-were imported.
-"""
+"""The file with the ends that the logs of git repositories had when folders were imported."""
 
 INSTALLED_SKILLS = "installed-skills.json"
-"""The file with the hashes that installers' lock files had when the watched folders
-were last read.
-"""
+"""The file with the hashes in installers' lock files at the last read of the watched folders."""
 
 UNWRITTEN = "unwritten"
-"""The folder with rows of evidence that a library did not take before a process ended."""
+"""The folder with rows of evidence that could not be stored before a process ended."""
 
 NEAR_DUPLICATES = "near-duplicates.jsonl"
-"""New descriptions to compare, and near duplicates that a server found; for the next `evolvable
-status`.
-"""
+"""The file with new descriptions to compare, and near duplicates for `evolvable status`."""
 
 PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
-"""Folders of the home that annexes write: mirrors of git remotes, runs of evolution, runs of
-agents.
+"""Folders of the home that annexes write.
+
+They are mirrors of git remotes, runs of evolution, and runs of agents.
 """
 
 # Hooks, tokens and the queue of reviews can be written before anybody makes a library.
@@ -266,17 +243,8 @@ _BESIDE = frozenset(
 """
 
 _BESIDE_BEGINS = (
-    "library.db",
-    "index.db",
-    "index-",
-    "vectors.db",
-    "postgres",
-    PLACES_FILE,
-    CARRIED_PLACES,
-    "embedder",
-    "approvals",
-    ".backup-",
-    ".DS_Store",
+    *("library.db", "index.db", "index-", "vectors.db", "postgres", PLACES_FILE, CARRIED_PLACES),
+    *("embedder", "approvals", ".backup-", ".DS_Store"),
 )
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -341,10 +309,10 @@ def check_home(
         # A home of another account is used as it is, if registered: its modes are not this
         # account's to change.
         if not is_registered():
-            raise _foreign_home(home, home, status)
+            raise _make_foreign_error(home, home, status)
         return
     _check_library(home, real, is_registered)
-    if (other := _foreign_entry(real)) and not is_registered():
+    if (other := _find_foreign_entry(real)) and not is_registered():
         if create:
             raise UntrustedHome(
                 f"{home} holds no library and other files ({quote_text(str(other))}), so it is no "
@@ -357,8 +325,7 @@ def check_home(
 
 
 def home_exposure(home: Path) -> str:
-    """Return what other accounts may still do in a home of this account: "read", "read and change",
-    or ''.
+    """Return the rights of other accounts in a home: "read", "read and change", or ''.
 
     `check_home` takes their rights away, which has no effect on a file system without modes.
     """
@@ -374,9 +341,7 @@ def home_exposure(home: Path) -> str:
 
 
 def work_tree(folder: Path) -> Path | None:
-    """Return the innermost folder at or above this one that has a `.git`, None when
-    there is none.
-    """
+    """Return the innermost folder at or above this one that has a `.git`, None for none."""
     return next(
         (above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None
     )
@@ -393,7 +358,10 @@ def _check_work_tree(home: Path, real: Path, is_registered: _IsRegistered) -> No
 
 
 def _check_parents(home: Path, real: Path, is_registered: _IsRegistered) -> None:
-    """Take from others the right to replace the home; refuse it where that is not ours to take."""
+    """Take from others the right to replace the home.
+
+    Raise UntrustedHome where another account owns a folder above, and gives everybody that right.
+    """
     for folder in reversed(real.parents):
         try:
             status = os.stat(folder)
@@ -415,21 +383,21 @@ def _check_parents(home: Path, real: Path, is_registered: _IsRegistered) -> None
 
 
 def _check_library(home: Path, real: Path, is_registered: _IsRegistered) -> None:
-    """Refuse a library that another account put into a home of ours."""
+    """Raise UntrustedHome for a library that another account put into a home of this account."""
     for name in LIBRARY_FILES:
         with contextlib.suppress(OSError):
             # lstat: a link that another account placed counts as that account's, wherever it leads.
             status = os.lstat(real / name)
             if status.st_uid != os.geteuid() and not is_registered():
-                raise _foreign_home(home, home / name, status)
+                raise _make_foreign_error(home, home / name, status)
 
 
-def _foreign_entry(home: Path) -> str:
-    """Return the name of an entry that no library made, of a folder that holds no library; '' for
-    none.
+def _find_foreign_entry(home: Path) -> str:
+    """Return the name of an entry that no library made, '' for none.
 
-    What names the home may be a project's configuration, and a home's modes are changed.
+    A folder that holds a library has none.
     """
+    # A project's configuration may have named the folder, and the modes of a home are changed.
     with contextlib.suppress(OSError):
         if not holds_library(home):
             others = (name for name in sorted(os.listdir(home)) if name not in _BESIDE)
@@ -437,7 +405,7 @@ def _foreign_entry(home: Path) -> str:
     return ""
 
 
-def _foreign_home(home: Path, what: Path, status: os.stat_result) -> UntrustedHome:
+def _make_foreign_error(home: Path, what: Path, status: os.stat_result) -> UntrustedHome:
     return UntrustedHome(
         f"{what} belongs to another account ({_describe_owner(status)}), and this process runs as "
         f"user {os.geteuid()}.",
@@ -451,24 +419,25 @@ def _describe_owner(status: os.stat_result) -> str:
 
 
 def _repair(real: Path, status: os.stat_result) -> None:
-    """Take the rights of others away.
+    """Take away the rights of others in a home of this account.
 
-    Below the top they are looked at only when others could get there.
+    status: of the home before.
     """
     was_open = bool(status.st_mode & _OTHERS)
     if was_open:
         _restrict(real, status.st_mode & _FOLDER)
-    # A closed home hides what lies in it, so a walk over all of it is needed only after it was
+    # Others cannot reach the entries of a closed home, so all of it is walked only after it was
     # open.
-    for path, entry_status in _walk_entries(str(real)) if was_open else _entries(str(real)):
+    for path, entry_status in _walk_entries(str(real)) if was_open else _list_entries(str(real)):
         others = entry_status.st_mode & _OTHERS
         if os.path.basename(path) == "tokens.json" and entry_status.st_mode & _OTHERS_WRITE:
-            continue  # what stands in it may be another's; reading it reports so
+            # Another account may have written its content; reading it reports so.
+            continue
         if others and entry_status.st_uid == os.geteuid():
             _restrict(Path(path), entry_status.st_mode & _FOLDER)
 
 
-def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def _list_entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield files and folders in a folder, no links."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -479,7 +448,7 @@ def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _walk_entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    for path, status in _entries(folder):
+    for path, status in _list_entries(folder):
         yield path, status
         if stat.S_ISDIR(status.st_mode):
             yield from _walk_entries(path)
@@ -512,8 +481,7 @@ def _make(home: Path) -> None:
 
 
 def seed_folder() -> Path:
-    """Return the folder of the seed resources; those of a kind are below it, such as
-    skills/<name>/SKILL.md.
+    """Return the folder of the seed resources, such as skills/<name>/SKILL.md below it.
 
     An installer may have left __pycache__ folders beside the scripts; they are no part of a
     resource.
@@ -522,41 +490,35 @@ def seed_folder() -> Path:
 
 
 def running_postgres(data: Path) -> int | None:
-    """Return the process id of the server of a PostgreSQL data folder, None where it ended and left
-    its pid file.
+    """Return the process id of the server of a PostgreSQL data folder, None where it ended.
 
-    Where the system does not show processes (Linux does), the file alone decides.
+    A server that was killed leaves its pid file. Where the system does not show processes (Linux
+    does), the file alone decides.
     """
     try:
         number = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         command = Path(f"/proc/{number}/cmdline")
         # The process number of a dead server may belong to another program by now, which does not
         # name the folder.
-        is_server = not Path("/proc/self/cmdline").exists() or os.fsencode(
-            data
-        ) in command.read_bytes().split(b"\0")
+        shows_processes = Path("/proc/self/cmdline").exists()
+        if shows_processes and os.fsencode(data) not in command.read_bytes().split(b"\0"):
+            return None
     except (OSError, ValueError, IndexError):
         return None
-    return number if is_server else None
+    return number
 
 
 def open_elsewhere(path: Path) -> Iterator[str]:
-    """Yield the other processes of this user that have the file open, where the system shows them
-    (Linux).
+    """Yield the other processes of this user that have the file open, with their commands.
+
+    Only Linux shows them.
     """
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):
-            if any(
-                os.readlink(descriptor) == str(path.resolve())
-                for descriptor in (process / "fd").iterdir()
-            ):
-                command = (
-                    (process / "cmdline")
-                    .read_bytes()
-                    .replace(b"\0", b" ")
-                    .decode("utf-8", "replace")
-                    .strip()
-                )
+            open_paths = map(os.readlink, (process / "fd").iterdir())
+            if str(path.resolve()) in open_paths:
+                arguments = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                command = arguments.decode("utf-8", "replace").strip()
                 yield f"{process.name} {command[:200]}"

@@ -1,9 +1,7 @@
-"""The keys of a main file's head that give an agent power in a client, as written, and heads that
-exchange them.
+"""Read and replace the keys of a main file's head that give an agent power in a client.
 
-A client reads them from the disk: what a checkout writes of them has to be what a person stood for.
-A head that cannot be read for certain is one field as a whole, because clients may read it
-otherwise.
+A client reads them from the disk, so a checkout writes only powers that a person stood for. A head
+that cannot be read for certain counts as one field, because clients may read it otherwise.
 """
 
 import json
@@ -26,16 +24,10 @@ from evolvable_store.operation import Head
 
 POWERS = frozenset(
     (
-        "allowedtools",
-        "tools",
-        "disallowedtools",
-        "model",
-        "hooks",
-        "permissionmode",
-        "permissions",
-        "permission",
+        *("allowedtools", "tools", "disallowedtools", "model", "hooks"),
+        *("permissionmode", "permissions", "permission", "mcpservers", "autoapprove"),
     )
-) | {"mcpservers", "autoapprove"}
+)
 """Plain keys of the fields that give power. A limit is one too: without it an agent may do more."""
 
 WHOLE = "frontmatter"
@@ -46,8 +38,9 @@ WHOLE = "frontmatter"
 class HeldPowers:
     """Powers that a version names and that are out of force.
 
-    names: plain keys, or WHOLE. version: the base, 0 where there is none; base: its main file, b''
-    then: a folder is given what that one says. line: says so to a person, and what to do.
+    names: plain keys, or WHOLE. version: the base, whose powers a folder is given; 0 for none.
+    base: the main file of the base, b'' for none. line: a text about it for a person, with the next
+    step.
     """
 
     names: frozenset[str]
@@ -60,10 +53,7 @@ PowerPolicy = Callable[[Head], HeldPowers | None]
 """Returns which powers of the newest version of a resource are out of force."""
 
 # Finds the name of a power anywhere in a head that does not parse, in quotes or not.
-_POWER = re.compile(
-    rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:",
-    re.IGNORECASE,
-)
+_POWER = re.compile(rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:", re.IGNORECASE)
 _PLAIN = re.compile("[-_]")
 # Line breaks for YAML but not for str.splitlines-like readers, or the other way round: clients
 # differ.
@@ -83,7 +73,8 @@ class _Entry:
 class _Head:
     """The head of a main file.
 
-    unclear: it cannot be read for certain. block: its bytes with the fences.
+    unclear: it cannot be read for certain. block: its bytes with the fences. lead: its text before
+    the first key. by_name: plain key -> pairs (key as written, value as JSON) of each power.
     """
 
     entries: tuple[_Entry, ...] = ()
@@ -100,16 +91,14 @@ def power_values(data: bytes) -> Mapping[str, tuple[tuple[str, str], ...]]:
 
     A head that cannot be read for certain gives WHOLE with its text.
     """
-    head = _head(data)
-    return (
-        {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)} if head.unclear else head.by_name
-    )
+    head = _read_head(data)
+    if head.unclear:
+        return {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)}
+    return head.by_name
 
 
 def different_powers(now: bytes, base: bytes) -> list[str]:
-    """Return the powers that two main files say different things of: plain keys, or
-    WHOLE; sorted.
-    """
+    """Return the powers that differ between two main files: sorted plain keys, or WHOLE."""
     places = find_frontmatter(now), find_frontmatter(base)
     # Equal heads, the usual case of an edited body, need no parse.
     first, second = (
@@ -127,7 +116,7 @@ def different_powers(now: bytes, base: bytes) -> list[str]:
 
 def written_key(name: str, *texts: bytes) -> str:
     """Return a power's key as the first of these main files that has it writes it."""
-    found = (dict(_head(text).by_name).get(name) for text in texts)
+    found = (dict(_read_head(text).by_name).get(name) for text in texts)
     return next((pairs[0][0] for pairs in found if pairs), name)
 
 
@@ -138,53 +127,51 @@ def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
     """
     if not names:
         return data
-    head, other = _head(data), _head(source)
+    head, other = _read_head(data), _read_head(source)
     if WHOLE in names or head.unclear or other.unclear or head.place is None:
-        return _with_head(data, head, other)
+        return _replace_head(data, head, other)
     lines, source_entries = list(head.entries), list(other.entries)
     for name in sorted(names):
         new = [entry for entry in source_entries if plain_key(entry.key) == name]
         # A key keeps its place in the head, so that a diff shows only its value.
-        at = next(
-            (number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None
-        )
+        keys = [plain_key(entry.key) for entry in lines]
+        at = keys.index(name) if name in keys else None
         lines = [entry for entry in lines if plain_key(entry.key) != name]
-        place = _insert_position(lines, source_entries, new) if at is None else at
+        place = _find_position(lines, source_entries, new) if at is None else at
         lines[place:place] = new
     ended = [entry.text if entry.text.endswith("\n") else entry.text + "\n" for entry in lines]
     text = (head.lead + "".join(ended)).encode()
     changed = data[: head.place.start] + text + data[head.place.end :]
     # Read back what was written: quotes or anchors around the lines could have changed their
     # meaning.
-    now, expected = _head(changed), _head(source)
+    now, expected = _read_head(changed), _read_head(source)
     same = not now.unclear and all(
         now.by_name.get(name) == expected.by_name.get(name) for name in names
     )
-    return changed if same else _with_head(data, head, other)
+    return changed if same else _replace_head(data, head, other)
 
 
 def restore_powers(disk: bytes, written: bytes, original: bytes, names: Collection[str]) -> bytes:
-    """Return the file on disk with the powers of `original`, except those that changed on disk
-    since `written`.
+    """Return the file on disk with the powers of `original`.
+
+    Those that changed on disk since `written` stay.
     """
     if disk == written:
         return original
-    now, then = _head(disk), _head(written)
+    now, then = _read_head(disk), _read_head(written)
     # Only the body was edited: the head goes back exactly as it was.
     if now.block == then.block:
-        return _head(original).block + disk[len(now.block) :]
+        return _read_head(original).block + disk[len(now.block) :]
     untouched = {
         name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)
     }
-    if now.unclear or then.unclear or _head(original).unclear:
+    if now.unclear or then.unclear or _read_head(original).unclear:
         return disk
     return with_powers(disk, original, untouched)
 
 
-def _insert_position(lines: list[_Entry], source_entries: list[_Entry], new: list[_Entry]) -> int:
-    """Return the index for a new key: behind the nearest key that it follows in the other head,
-    else the end.
-    """
+def _find_position(lines: list[_Entry], source_entries: list[_Entry], new: list[_Entry]) -> int:
+    """Return the index for a new key: behind the key that it follows in the other head."""
     keys = [entry.key for entry in lines]
     at = source_entries.index(new[0]) if new else 0
     for entry in reversed(source_entries[:at]):
@@ -193,7 +180,11 @@ def _insert_position(lines: list[_Entry], source_entries: list[_Entry], new: lis
     return len(lines)
 
 
-def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
+def _replace_head(data: bytes, head: _Head, other: _Head) -> bytes:
+    """Return a main file with the other head.
+
+    Without another head it keeps its name and its description alone.
+    """
     body = data[len(head.block) :]
     if other.block:
         return other.block + body
@@ -207,7 +198,7 @@ def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
 
 # Several functions here parse the same main file in a row.
 @lru_cache(maxsize=64)
-def _head(data: bytes) -> _Head:
+def _read_head(data: bytes) -> _Head:
     document, place = parse_document(data), find_frontmatter(data)
     if place is None:
         return _Head()
@@ -224,7 +215,7 @@ def _head(data: bytes) -> _Head:
     ]
     entries = None
     if len(bad) == len(types) and place.closed and not _ODD_BREAKS.search(text):
-        entries = _entries(text)
+        entries = _read_entries(text)
     if entries is not None:
         return _make_head(entries, text, block, place)
     # An escape could spell a power's name so that a search for it fails.
@@ -232,20 +223,17 @@ def _head(data: bytes) -> _Head:
     return _Head((), unclear, block, place, text)
 
 
-def _entries(text: str) -> list[_Entry] | None:
-    found = top_level(text)
-    if found is None:
+def _read_entries(text: str) -> list[_Entry] | None:
+    keys = top_level(text)
+    if keys is None:
         return None
     lines = text.splitlines(keepends=True)
-    ends = [*(entry.line for entry in found[1:]), len(lines)]
-    return [
-        _Entry(
-            entry.key,
-            json.dumps(entry.value, sort_keys=True),
-            "".join(lines[entry.line : end]),
-        )
-        for entry, end in zip(found, ends, strict=False)
-    ]
+    ends = [*(key.line for key in keys[1:]), len(lines)]
+    entries: list[_Entry] = []
+    for key, end in zip(keys, ends, strict=False):
+        value = json.dumps(key.value, sort_keys=True)
+        entries.append(_Entry(key.key, value, "".join(lines[key.line : end])))
+    return entries
 
 
 def _make_head(entries: list[_Entry], text: str, block: bytes, place: FrontmatterPlace) -> _Head:

@@ -1,5 +1,4 @@
-"""Provenance: which version brought the bytes of each file, since the version that a person stood
-for.
+"""Provenance: the versions that changed each file since the one that a person stood for.
 
 It is computed when a version is written. It names versions and never authors: who made a version
 may be learned later, as from a client's hook.
@@ -21,7 +20,7 @@ MAX_TEXT = 400_000
 MAX_PARTS = 60
 """Versions that are named for one file.
 
-Of more, the oldest and the newest stay: a stranger's is the oldest.
+Of more, the oldest and the newest stay: the oldest is the one that may be a stranger's.
 """
 
 # The stored form of a version without parts begins so; it is read without a JSON parser.
@@ -31,10 +30,10 @@ Lines = tuple[int, ...]
 
 
 class FilePart(NamedTuple):
-    """The change of one version to a file: its lines that are still there, from 1, and how many it
-    removed.
+    """The change of one version to a file.
 
-    lines: None where the whole file counts as changed.
+    lines: its lines that are still there, from 1; None where the whole file counts as changed.
+    removed: how many lines it removed.
     """
 
     version: int
@@ -49,7 +48,7 @@ class FilePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The base, 0 for none, and the versions that changed each file since.
+    """The base, 0 for none, and the parts of the versions that changed each file since.
 
     A file without parts has the bytes of the base, or bytes that a person stood for before. A part
     stays when its lines are gone, so that touching a stranger's file makes it nobody else's.
@@ -59,47 +58,44 @@ class Provenance:
     files: Mapping[str, tuple[FilePart, ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the stored form: `{"base": 1, "files": {"path": [[version, [line, ...] or null,
-        removed], ...]}}`.
+        """Return the stored form: `{"base": 1, "files": {"path": [PART, ...]}}`.
+
+        A PART is `[version, [line, ...] or null, removed]`.
         """
-        return json.dumps(
-            {"base": self.base, "files": self.files} if self.files else {"base": self.base}
-        )
+        fields: dict[str, object] = {"base": self.base}
+        if self.files:
+            fields["files"] = self.files
+        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str) -> "Provenance":
         """Return the provenance that `to_json` wrote."""
-        # Of nearly every version.
+        # The form of nearly every version.
         if text.startswith(_ONLY_BASE) and text[len(_ONLY_BASE) : -1].isdigit():
             return cls(int(text[len(_ONLY_BASE) : -1]))
         stored = json.loads(text)
         return cls(
             int(stored["base"]),
-            {path: tuple(map(_part, rows)) for path, rows in stored.get("files", {}).items()},
+            {path: tuple(map(_parse_part, rows)) for path, rows in stored.get("files", {}).items()},
         )
 
     @property
     def versions(self) -> set[int]:
         """All versions in this record, including the base."""
-        return {part.version for parts in self.files.values() for part in parts} | (
-            {self.base} if self.base else set()
-        )
+        changed = {part.version for parts in self.files.values() for part in parts}
+        return changed | {self.base} if self.base else changed
 
 
-def _part(row: tuple[int, list[int] | None, int]) -> FilePart:
+def _parse_part(row: tuple[int, list[int] | None, int]) -> FilePart:
     version, lines, removed = row
-    return FilePart(
-        int(version),
-        None if lines is None else tuple(lines),
-        int(removed),
-    )
+    return FilePart(int(version), None if lines is None else tuple(lines), int(removed))
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedContent:
     """The content that a new version replaces, and the base that both are compared with.
 
-    blob: returns the bytes of a file by their hash, None where they are not there any more.
+    blob: returns the bytes of a file by their hash, None where they were purged.
     """
 
     provenance: Provenance
@@ -109,8 +105,7 @@ class CarriedContent:
 
 
 def carry(before: CarriedContent, number: int | None, after: Manifest) -> Provenance:
-    """Return the provenance of a version whose author is responsible only for the lines that
-    changed.
+    """Return the provenance of a version whose author answers for the changed lines alone.
 
     number: of this version; None where the change has no author, as in a purge: each line keeps the
     version it had.
@@ -124,7 +119,7 @@ def carry(before: CarriedContent, number: int | None, after: Manifest) -> Proven
             continue
         parts = before.provenance.files.get(path, ())
         if not _is_same(entry, old):
-            parts = _changed_parts(parts, number, before, old, entry)
+            parts = _list_changed_parts(parts, number, before, old, entry)
         if parts:
             files[path] = _shorten(parts)
     return Provenance(before.provenance.base, files)
@@ -159,9 +154,9 @@ def carry_reverted(
 ) -> Provenance:
     """Return the provenance of version `number`, which takes changes out of the content before it.
 
-    What stays keeps its author, and what comes back has the one that it had. earlier: the contents
-    before the changes, oldest first. undone: the versions that made them; of these no part stays
-    without a line.
+    Lines that stay keep their author, and lines that come back have the author that they had.
+    earlier: the contents before the changes, oldest first. undone: the versions that made the
+    changes; of these no part stays without a line.
     """
     files = {}
     # Paths of both, because a file that was deleted has changed too.
@@ -173,12 +168,12 @@ def carry_reverted(
             (content.manifest.get(path), content.provenance.files.get(path, ()))
             for content in earlier
         ]
-        if parts := _reverted_parts(before, sides, undone, number, after.get(path)):
+        if parts := _list_reverted_parts(before, sides, undone, number, after.get(path)):
             files[path] = _shorten(parts)
     return Provenance(before.provenance.base, files)
 
 
-def _reverted_parts(
+def _list_reverted_parts(
     content: CarriedContent,
     sides: Sequence[tuple[TreeEntry | None, tuple[FilePart, ...]]],
     undone: Collection[int],
@@ -192,15 +187,15 @@ def _reverted_parts(
     removed: dict[int, int] = {}
     for part in (part for _, parts in sides for part in parts):
         removed[part.version] = max(part.removed, removed.get(part.version, 0))
-    after = _text(content, new)
+    after = _read_text(content, new)
     owner: dict[int, int] = {}
     for entry, parts in sides:
         if entry is None:
             continue  # there was no such file, so no line is from it
-        text = _text(content, entry)
+        text = _read_text(content, entry)
         # The base counts as an owner here, so that its lines are not ascribed to the version that
         # reverts.
-        owners = _line_owners(parts, text or "", with_base=True)
+        owners = _find_line_owners(parts, text or "", with_base=True)
         if after is None or text is None or owners is None:
             return tuple(FilePart(version, None) for version in sorted({*removed, number}))
         lines_by_version, _, _ = _move_lines(owners, changed_lines(text, after))
@@ -209,10 +204,9 @@ def _reverted_parts(
                 # The first side that has a line keeps it: the head comes before the older contents.
                 owner.setdefault(line, version)
     lines_of: dict[int, list[int]] = {version: [] for version in removed}
-    for line in range(
-        1,
-        (after or "").count("\n") + (not (after or "").endswith("\n")) + 1,
-    ):
+    text = after or ""
+    line_count = text.count("\n") + (not text.endswith("\n"))
+    for line in range(1, line_count + 1):
         lines_of.setdefault(owner.get(line, number), []).append(line)
     return tuple(
         FilePart(version, tuple(lines), 0 if version in undone else removed.get(version, 0))
@@ -221,7 +215,9 @@ def _reverted_parts(
     )
 
 
-def _line_owners(parts: Sequence[FilePart], text: str, *, with_base: bool) -> dict[int, int] | None:
+def _find_line_owners(
+    parts: Sequence[FilePart], text: str, *, with_base: bool
+) -> dict[int, int] | None:
     """Return line -> the version that brought it, None where that is not known.
 
     with_base: 0 stands for the base.
@@ -230,20 +226,16 @@ def _line_owners(parts: Sequence[FilePart], text: str, *, with_base: bool) -> di
     # Several versions replaced the whole file: which lines are whose is not recorded.
     if len(whole) > 1:
         return None
-    owners = (
-        dict.fromkeys(
-            range(1, text.count("\n") + 2),
-            whole[0] if whole else 0,
-        )
-        if whole or with_base
-        else {}
-    )
+    owners: dict[int, int] = {}
+    if whole or with_base:
+        owners = dict.fromkeys(range(1, text.count("\n") + 2), whole[0] if whole else 0)
     return owners | {line: part.version for part in parts for line in part.lines or ()}
 
 
 def derive(base: int, manifests: Iterable[tuple[int, Manifest]]) -> Provenance:
-    """Return the provenance of the last of these versions, oldest first, whose first is the base
-    unless that is 0.
+    """Return the provenance of the last of these versions, which are given oldest first.
+
+    Unless the base is 0, it is the first of them.
     """
     files: dict[str, tuple[FilePart, ...]] = {}
     first = last = Manifest({})
@@ -271,21 +263,21 @@ def _shorten(parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
     return parts if len(parts) <= MAX_PARTS else (*parts[:half], *parts[-half:])
 
 
-def _changed_parts(
+def _list_changed_parts(
     parts: tuple[FilePart, ...],
     number: int | None,
     content: CarriedContent,
     old: TreeEntry | None,
     new: TreeEntry | None,
 ) -> tuple[FilePart, ...]:
-    before, after = (_text(content, entry) for entry in (old, new))
+    before, after = (_read_text(content, entry) for entry in (old, new))
     if number is None:
         # A purge that keeps the number of lines leaves every line number valid.
         is_even = (
             before is not None and after is not None and before.count("\n") == after.count("\n")
         )
         return parts if is_even else tuple(part._replace(lines=None) for part in parts)
-    owners = _line_owners(parts, before or "", with_base=False)
+    owners = _find_line_owners(parts, before or "", with_base=False)
     if before is None or after is None or owners is None:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
     kept_lines, added, removed = _move_lines(owners, changed_lines(before, after))
@@ -298,9 +290,7 @@ def _changed_parts(
 def _move_lines(
     owners: Mapping[int, int], changes: Iterable[tuple[int, int, int]]
 ) -> tuple[dict[int, list[int]], list[int], int]:
-    """Return by owner where its lines stand after these changes, the lines that are new, and how
-    many are gone.
-    """
+    """Return the lines of each owner after these changes, the new lines, and how many are gone."""
     kept_lines: dict[int, list[int]] = {}
     added, removed = list[int](), 0
     # `shifts`: from which line of the old text on, by how many lines the rest moved.
@@ -322,9 +312,10 @@ def _move_lines(
     return kept_lines, added, removed
 
 
-def _text(content: CarriedContent, entry: TreeEntry | None) -> str | None:
-    """Return the text of a file, None where its lines cannot be compared: absent, too long, purged
-    or not UTF-8.
+def _read_text(content: CarriedContent, entry: TreeEntry | None) -> str | None:
+    """Return the text of a file, None where its lines cannot be compared.
+
+    Such a file is absent, too long, purged, or not UTF-8.
     """
     if entry is None or entry.size > MAX_TEXT:
         return None

@@ -1,12 +1,10 @@
-"""Open what must be a regular file: nobody waits for the other end of a pipe, and no device is read
-without an end.
+"""Open regular files alone, and write files that only this account reads.
 
-Anybody who may write into a folder can put a pipe, or a link to a device, where a file is expected.
-Its kind is looked at in the open file, so that nothing can take its place between the look and the
-read.
+Anybody who may write into a folder can put a pipe, or a link to a device, where a file is expected:
+opening the one could wait forever, and reading the other never end. The kind of the file is tested
+in the open file, so that no other file can take its place between the test and the read.
 
-Also files that only this account reads, and that are replaced whole: a reader sees the old text or
-the new one.
+Private files are replaced whole: a reader sees the old text or the new one.
 """
 
 import contextlib

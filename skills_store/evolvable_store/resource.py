@@ -1,4 +1,4 @@
-"""What a resource is called: its kind, its scope, its name, and the ref that writes them."""
+"""The identity of a resource: its kind, its scope, its name, and the ref that writes them."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from evolvable_store.errors import UNSEEN, InvalidRef, Refused, quote_text
 from evolvable_store.paths import RESERVED_NAMES
 
 USER_SCOPE = "user"
-"""The scope that everything belongs to which no project claims."""
+"""The scope of every resource that belongs to no project and no plugin."""
 
 PLUGIN = "plugin:"
 """The prefix of a plugin's scope; the plugin's name follows.
@@ -60,14 +60,13 @@ def main_file(kind: Kind, name: str) -> str:
 
 
 def check_name(kind: Kind, name: str) -> str:
-    """Return `name` unchanged when a resource of this kind may have it; raise InvalidRef with the
-    rule.
+    """Return `name` unchanged when a resource of this kind may have it.
 
-    The rule is the Agent Skills specification's, for letters of every script: 1 to 64 lower-case
-    letters, digits and single hyphens, none at an end, in normal form KC, at most 192 bytes. The
-    letters of one word are of one script, or of those that one language writes together (UTS 39).
-    The memories SOUL, USER and MEMORY keep their capital names. A Windows device name is refused as
-    well.
+    Raise InvalidRef, with the rule, when not. The rule is the Agent Skills specification's, for
+    letters of every script: 1 to 64 lower-case letters, digits and single hyphens, none at an end,
+    in normal form KC, at most 192 bytes. The letters of one word are of one script, or of those
+    that one language writes together (UTS 39). The memories SOUL, USER and MEMORY keep their
+    capital names. A Windows device name is refused as well.
     """
     if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
@@ -79,28 +78,27 @@ def check_name(kind: Kind, name: str) -> str:
 
 
 def slugify(text: str) -> str:
-    """Return the nearest allowed name to the text of a folder or a heading, '' when nothing is
-    left.
+    """Return the nearest allowed name to a text, '' where none can be made.
 
     Letters of any script stay. A word whose letters are of several scripts is divided where the
     script changes.
     """
-    # A dot above an i is what the capital of the Turkish alphabet leaves.
     # Cut before normalizing: one character can become 18, and a heading can be a whole page.
-    plain = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower().replace("i\u0307", "i")
-    words = [
-        part
-        for word in _words(plain)
-        for part in ([word] if word.isascii() else _split_scripts(word))
-    ]
+    normal = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower()
+    # In lower case the dotted capital I of Turkish becomes an i with a dot above.
+    plain = normal.replace("i\u0307", "i")
+    words: list[str] = []
+    for word in _split_words(plain):
+        words += [word] if word.isascii() else _split_scripts(word)
     name = _cut("-".join(words), MAX_NAME, MAX_NAME_BYTES)
     # Windows cannot make a folder con or aux.
     return f"{name}-x" if name in RESERVED_NAMES else name
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a name keeps the stricter rule of the Agent Skills specification: a-z, 0-9 and
-    hyphens.
+    """Return whether a name has only a-z, 0-9 and hyphens.
+
+    That is the rule of the Agent Skills specification.
     """
     return _PLAIN.fullmatch(name) is not None
 
@@ -113,18 +111,15 @@ def is_name(name: str) -> bool:
     # The usual case, without tables of Unicode.
     if is_plain(name):
         return len(name) <= MAX_NAME
-    if (
-        not name
-        or name.isascii()
-        or len(name) > MAX_NAME
-        or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES
-    ):
+    if not name or name.isascii():
+        return False
+    if len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
         return False
     if unicodedata.normalize("NFKC", name) != name or name.lower() != name:
         return False
     words = name.split("-")
     # Empty words are hyphens at an end or side by side.
-    if not all(words) or any(_words(word) != [word] for word in words):
+    if not all(words) or any(_split_words(word) != [word] for word in words):
         return False
     return all(word.isascii() or _is_one_script(word) for word in words)
 
@@ -141,12 +136,11 @@ def add_number(name: str, number: int) -> str:
 
 
 def _cut(name: str, characters: int, size: int) -> str:
-    # Cut by bytes last, dropping half a letter ("ignore"), then a hyphen that the cut left at the
-    # end.
+    # The cut by bytes can leave half a letter, which "ignore" drops, and a hyphen at the end.
     return name[:characters].encode("utf-8")[:size].decode("utf-8", "ignore").strip("-")
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Return the runs of letters, digits and marks in a text.
 
     A mark belongs to the letter before it.
@@ -155,8 +149,8 @@ def _words(text: str) -> list[str]:
         return re.findall("[a-z0-9]+", text)
     words, current = list[str](), ""
     for character in text:
-        kind = unicodedata.category(character)
-        fits = kind in _LETTERS or (kind in _MARKS and current)
+        category = unicodedata.category(character)
+        fits = category in _LETTERS or (category in _MARKS and current)
         # An invisible letter would make two names that look the same.
         if fits and not UNSEEN.match(character):
             current += character
@@ -167,6 +161,7 @@ def _words(text: str) -> list[str]:
 
 
 def _split_scripts(word: str) -> Iterable[str]:
+    """Yield the parts of a word whose letters are each of one script."""
     part = ""
     for character in word:
         if part and not _is_one_script(part + character):
@@ -202,11 +197,10 @@ def near_names(name: str, names: Iterable[str], most: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """How a resource is written: `skill:pdf`, `skill:acme/pdf` (scope acme), `skill:pdf@7` (version
-    7).
+    """The written name of a resource: `skill:pdf`, `skill:acme/pdf`, `skill:pdf@7`.
 
-    `scope` is None when the text names none: the reader then looks in the scopes it sees, nearest
-    first.
+    scope: acme in the second example. None where the text names none: the reader then searches the
+    scopes that it can see, the nearest first. version: 7 in the third example.
     """
 
     kind: Kind
@@ -250,7 +244,7 @@ class Ref:
 
 
 def parse_kind(text: str) -> Kind:
-    """Return the kind named; raise InvalidRef that lists the six."""
+    """Return the kind that a text names; raise InvalidRef, which lists the six."""
     try:
         return Kind(text)
     except ValueError:
@@ -277,9 +271,7 @@ def is_plugins(scope: str | None) -> bool:
 
 
 def check_not_plugins(ref: Ref) -> None:
-    """Raise Refused for a resource of a plugin, which nothing but the plugin's own
-    files changes.
-    """
+    """Raise Refused for a resource of a plugin: only the plugin's own files change it."""
     if is_plugins(ref.scope):
         why = (
             f"{ref} belongs to the plugin {(ref.scope or '').removeprefix(PLUGIN)}, and changes "
@@ -289,7 +281,7 @@ def check_not_plugins(ref: Ref) -> None:
 
 
 def parse_version(text: str) -> int:
-    """Return the version number written; raise InvalidRef unless it is 1 or more."""
+    """Return the version number that a text is; raise InvalidRef unless it is 1 or more."""
     # isdigit() alone is true of superscripts, and nine digits fit every integer column.
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
@@ -298,10 +290,7 @@ def parse_version(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredResource:
-    """Which resource a record is about: its `id` in the store, and its name.
-
-    The base of such records.
-    """
+    """A resource in the store: its id and its name. The base of records about resources."""
 
     id: int
     kind: Kind

@@ -1,10 +1,8 @@
 """The plain part of YAML: mappings, lists and scalars, built straight from parser events.
 
-Nothing that a tag or an alias names is ever constructed. Importing this module imports PyYAML; do
-it late.
-
-What can still be read of frontmatter whose YAML is broken: most often a description with a colon in
-it.
+Nothing that a tag or an alias names is ever constructed. Of frontmatter whose YAML is broken, most
+often by a colon in the description, `salvage` reads the rest. Importing this module imports PyYAML,
+so import it late.
 """
 
 import math
@@ -43,15 +41,14 @@ class InvalidYaml(_YamlError):
 
 
 class UnsafeYaml(_YamlError):
-    """YAML that asks for more than plain values: a tag, an alias, a merge, a directive, too much
-    depth.
-    """
+    """YAML with more than plain values: a tag, an alias, a merge, a directive, too much depth."""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlValue:
-    """The content of a text: a JSON-like `value`, and the keys that were `repeated` (the first
-    value counts).
+    """The content of a text.
+
+    value: JSON-like. repeated: the keys that it has more than once; the first value counts.
     """
 
     value: object
@@ -59,7 +56,7 @@ class YamlValue:
 
 
 def load_yaml(text: str) -> YamlValue:
-    """Return the one document in `text`; None for an empty one.
+    """Return the one document in `text`, with the value None for an empty one.
 
     Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else
     YAML knows (a date, an infinity) stays the text as written. Raises InvalidYaml or UnsafeYaml.
@@ -94,8 +91,8 @@ class YamlEntry:
 def top_level(text: str) -> list[YamlEntry] | None:
     """Return every key of the one mapping in `text`, repeated keys included.
 
-    Return None where lines do not separate the keys: in a mapping in braces, and in a text that is
-    no plain YAML.
+    None where lines do not separate the keys: for a mapping in braces, and for a text that is not
+    plain YAML.
     """
     try:
         return _Reader(text).entries()
@@ -104,7 +101,7 @@ def top_level(text: str) -> list[YamlEntry] | None:
 
 
 class _Reader:
-    """One pass over the events of a text; stops at the first that is not plain."""
+    """Reads the events of a text once, up to the first that is not plain."""
 
     def __init__(self, text: str) -> None:
         self.repeated: list[str] = []
@@ -119,7 +116,7 @@ class _Reader:
         # %YAML or %TAG before the document.
         if start.version or start.tags:
             raise UnsafeYaml("it has a directive", start.start_mark.line)
-        value = self._value(self._next(), 1)
+        value = self._read_value(self._next(), 1)
         self._next()
         after: Any = self._next()
         if not isinstance(after, yaml.StreamEndEvent):
@@ -134,37 +131,35 @@ class _Reader:
         # In braces several keys share a line, so lines do not show where one ends.
         if not isinstance(event, yaml.MappingStartEvent) or event.flow_style:
             return [] if isinstance(event, yaml.ScalarEvent) and not event.value else None
-        found = list[YamlEntry]()
+        entries = list[YamlEntry]()
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            found.append(
-                YamlEntry(self._key(event), self._value(self._next(), 2), event.start_mark.line)
-            )
-        lines = [entry.line for entry in found]
+            key, value = self._read_key(event), self._read_value(self._next(), 2)
+            entries.append(YamlEntry(key, value, event.start_mark.line))
+        lines = [entry.line for entry in entries]
         # Two keys that begin in one line: the text cannot be cut by lines.
-        return found if len(set(lines)) == len(lines) else None
+        return entries if len(set(lines)) == len(lines) else None
 
-    def _value(self, event: Any, depth: int) -> object:
+    def _read_value(self, event: Any, depth: int) -> object:
         _check_plain(event)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)
+            return self._read_scalar(event)
         if depth > MAX_DEPTH:
             raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", event.start_mark.line)
-        return (
-            self._mapping(depth) if isinstance(event, yaml.MappingStartEvent) else self._list(depth)
-        )
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        return self._read_mapping(depth) if is_mapping else self._read_list(depth)
 
-    def _mapping(self, depth: int) -> dict[str, object]:
+    def _read_mapping(self, depth: int) -> dict[str, object]:
         values: dict[str, object] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            key = self._key(event)
-            value = self._value(self._next(), depth + 1)
+            key = self._read_key(event)
+            value = self._read_value(self._next(), depth + 1)
             if key in values:
                 self.repeated.append(key)
             else:
                 values[key] = value
         return values
 
-    def _key(self, event: Any) -> str:
+    def _read_key(self, event: Any) -> str:
         _check_plain(event)
         line = event.start_mark.line
         if not isinstance(event, yaml.ScalarEvent):
@@ -172,16 +167,16 @@ class _Reader:
         # A quoted "<<" is a plain key.
         if event.implicit[0] and event.value == "<<":
             raise UnsafeYaml("it has a merge key (<<)", line)
-        return _printable(event)
+        return _read_text(event)
 
-    def _list(self, depth: int) -> list[object]:
+    def _read_list(self, depth: int) -> list[object]:
         values = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            values.append(self._value(event, depth + 1))
+            values.append(self._read_value(event, depth + 1))
         return values
 
-    def _scalar(self, event: Any) -> object:
-        text = _printable(event)
+    def _read_scalar(self, event: Any) -> object:
+        text = _read_text(event)
         tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
         if tag not in _CONVERTED or len(text) > _LONGEST_NUMBER:
             return text
@@ -203,7 +198,7 @@ def _check_plain(event: Any) -> None:
         raise UnsafeYaml(f"it has a tag ({event.tag[:40]})", line)
 
 
-def _printable(event: Any) -> str:
+def _read_text(event: Any) -> str:
     text: str = event.value
     if _UNPRINTABLE.search(text):
         raise UnsafeYaml("a value has a control character", event.start_mark.line)
@@ -219,21 +214,21 @@ _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*")
 
 
 def salvage(text: str, depth: int = 1) -> dict[str, object]:
-    """Return key -> value for every `key: value` at the left margin of `text`, its indented lines
-    included.
+    """Return key -> value for every `key: value` at the left margin of `text`.
 
-    A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is
-    a mapping, the fields that can be salvaged from it. Raises UnsafeYaml as `load_yaml` does.
+    The indented lines below belong to the value. A value that is good YAML is read as YAML. Of a
+    mapping that is not, the fields are salvaged; of any other value the plain text counts. Raises
+    UnsafeYaml as `load_yaml` does.
     """
     if depth > MAX_DEPTH:
         raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", 0)
     fields: dict[str, object] = {}
-    for key, head, lines in islice(_entries(text), MAX_KEYS):
-        fields.setdefault(key, _value(head, lines, depth))
+    for key, head, lines in islice(_split_entries(text), MAX_KEYS):
+        fields.setdefault(key, _salvage_value(head, lines, depth))
     return fields
 
 
-def _entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
+def _split_entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
     """Yield key, the rest of its line, and all its lines."""
     key, head, lines = "", "", list[str]()
     for line in text.split("\n"):
@@ -247,24 +242,28 @@ def _entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
         yield key, head, lines
 
 
-def _value(head: str, lines: list[str], depth: int) -> object:
+def _salvage_value(head: str, lines: list[str], depth: int) -> object:
     try:
         value = load_yaml("\n".join(lines)).value
     except InvalidYaml:
         value = None
+    if isinstance(value, dict) and len(value) == 1:
+        return next(iter(value.values()))
     # More than one key: lines at the margin that were meant as part of the text before them.
-    return (
-        next(iter(value.values()))
-        if isinstance(value, dict) and len(value) == 1
-        else _loose(head, lines[1:], depth)
-    )
+    return _salvage_text(head, lines[1:], depth)
 
 
-def _loose(head: str, rest: list[str], depth: int) -> object:
+def _salvage_text(head: str, rest: list[str], depth: int) -> object:
+    """Return the text, or the mapping, of a value that is no YAML.
+
+    head: the text in the line of the key. rest: the lines behind that.
+    """
     # After a block mark or an open quote, lines at the margin were meant to belong to the value.
-    loose = not head or head[0] in "|>\"'"
+    takes_margin = not head or head[0] in "|>\"'"
     lines = [
-        line for line in rest if line.strip() and (line[0] in " \t" or (loose and line[0] != "#"))
+        line
+        for line in rest
+        if line.strip() and (line[0] in " \t" or (takes_margin and line[0] != "#"))
     ]
     inner = dedent("\n".join(lines))
     if not head and _KEY.match(inner.partition("\n")[0]):
@@ -275,5 +274,5 @@ def _loose(head: str, rest: list[str], depth: int) -> object:
         glue = "\n" if head[0] == "|" else " "
         head = ""
     text = glue.join(part for part in (head, *(line.strip() for line in lines)) if part)
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-    return text[1:-1] if quoted else text
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if is_quoted else text

@@ -34,9 +34,7 @@ from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
 OPENER = "evolvable_server.plugins:open_storage"
-"""The function that opens a library elsewhere, by name: the seam lies above the store, and few
-libraries need it.
-"""
+"""The function that opens a library in PostgreSQL, by name: it lies in a layer above the store."""
 
 
 def utc_now() -> datetime:
@@ -44,8 +42,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-# A human's change without an identity is one that nobody vouches for: callers that know the person
-# say so.
+# Nobody vouches for a human's change without an identity: a caller that knows the person names it.
 _WITHOUT_IDENTITY = {Actor.HUMAN: Principal.UNKNOWN, Actor.IMPORT: Principal.IMPORT}
 
 
@@ -80,8 +77,7 @@ class Store:
         account or lie in a work tree. Raises UntrustedHome, NoLibrary, LibraryTooNew,
         LibraryCorrupt or LibraryReadOnly.
         """
-        # The address file decides before the SQLite file: a library that moved to PostgreSQL may
-        # have left one behind.
+        # The address file first: a library that moved to PostgreSQL may have left a SQLite file.
         if os.path.exists(os.path.join(home, ADDRESS_FILE)):
             # By name: an import here would make the store depend on packages above it.
             backend: Storage = pkgutil.resolve_name(OPENER)(home, create, registered)
@@ -127,7 +123,7 @@ class Store:
         from where, for the audit log.
         """
         effective_identity = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
-        # The time is that of publishing (see `Transaction._publish`), not that of this call.
+        # The time '' is replaced by that of publishing, see `Transaction._publish`.
         intent = Intent(
             "",
             actor,
@@ -141,14 +137,13 @@ class Store:
         return Transaction(self.backend, self.clock, intent, signer, address)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
-        """Return the living head that `ref` names, looking in its own scope or else in `scopes`, in
-        order.
+        """Return the living head that `ref` names, in its own scope or else in `scopes`, in order.
 
-        Raises NoSuchResource, which says when it was removed and what is called nearly the same.
+        Raises NoSuchResource, which says that it was removed, or names resources of similar names.
         """
         head = self.head_or_none(ref, scopes)
         if head is None or head.version is None:
-            raise self._missing_error(ref, scopes, head)
+            raise self._make_missing_error(ref, scopes, head)
         return head
 
     def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
@@ -156,11 +151,9 @@ class Store:
 
         Resources that a repository brought and nobody trusts come after all others of the name.
         """
-        found = [
-            self.backend.head(ref.kind, scope, ref.name)
-            for scope in ((ref.scope,) if ref.scope else scopes)
-        ]
-        existing = [head for head in found if head is not None]
+        searched = (ref.scope,) if ref.scope else scopes
+        heads = [self.backend.head(ref.kind, scope, ref.name) for scope in searched]
+        existing = [head for head in heads if head is not None]
         living = [head for head in existing if head.version is not None]
         # The query on trust is made only where two scopes have the name.
         if len(living) > 1:
@@ -169,7 +162,7 @@ class Store:
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *existing]), None)
 
-    def _missing_error(
+    def _make_missing_error(
         self, ref: Ref, scopes: Sequence[str], removed: Head | None
     ) -> NoSuchResource:
         if removed is not None:
@@ -182,9 +175,9 @@ class Store:
         elsewhere = [str(head.ref) for head in heads if head.name == ref.name][:3]
         near = elsewhere or near_names(ref.name, {head.name for head in heads}, 3)
         suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
+        where = f" in scope {ref.scope}" if ref.scope else ""
         return NoSuchResource(
-            f"There is no {ref.kind} named {ref.name}"
-            + (f" in scope {ref.scope}." if ref.scope else "."),
+            f"There is no {ref.kind} named {ref.name}{where}.",
             f"{suggestion}find_skill searches by task, list_resources shows all names.",
         )
 
@@ -197,7 +190,7 @@ class Store:
         version_number = head.latest if number is None else number
         version = self.backend.version(head.id, version_number)
         if version is None:
-            raise _no_version(head, version_number)
+            raise _make_version_error(head, version_number)
         return version
 
     def manifest(self, head: Head, number: int | None = None) -> Manifest:
@@ -205,7 +198,7 @@ class Store:
         version_number = head.latest if number is None else number
         manifest = self.backend.manifest(head.id, version_number)
         if manifest is None:
-            raise _no_version(head, version_number)
+            raise _make_version_error(head, version_number)
         return manifest
 
     def files(self, head: Head, number: int | None = None) -> dict[str, File]:
@@ -220,13 +213,7 @@ class Store:
 
         Raises LibraryCorrupt when a blob is missing or damaged.
         """
-        return {
-            path: File(
-                self.blob(entry.sha256),
-                entry.mode,
-            )
-            for path, entry in manifest.items()
-        }
+        return {path: File(self.blob(entry.sha256), entry.mode) for path, entry in manifest.items()}
 
     def file(self, head: Head, path: str, number: int | None = None) -> File:
         """Return one file. Raises NoSuchFile, which lists the files there are; NoSuchVersion."""
@@ -276,7 +263,7 @@ class Store:
         return self.backend.sequence()
 
 
-def _no_version(head: Head, number: int) -> NoSuchVersion:
+def _make_version_error(head: Head, number: int) -> NoSuchVersion:
     return NoSuchVersion(
         f"{head.ref} has no version {number}.", f"It has versions 1 to {head.latest}."
     )

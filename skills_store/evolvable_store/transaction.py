@@ -1,7 +1,7 @@
-"""Write, then publish: the only way to move a name.
+"""Transactions: the only way to move a name.
 
-A transaction hashes and packs while nobody waits, and takes the write lock only to check what it
-expects and to store the result. Either everything in it happens, as one operation, or nothing does.
+A transaction hashes and packs without a lock. It takes the write lock only to check the expected
+versions and to store the result. All its writes happen as one operation, or none.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,10 +66,10 @@ from evolvable_store.validation import main_path
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a write. `version` is None after a removal; `changed` is False when nothing had
-    to be done.
+    """The result of a write.
 
-    `id` is that of the resource, as in Head.
+    version: None after a removal. changed: False when nothing had to be done. id: that of the
+    resource, as in Head.
     """
 
     ref: Ref
@@ -101,11 +101,10 @@ class _Content:
 
 
 class Transaction:
-    """Collects writes and publishes them as one operation when the `with` block ends without an
-    exception.
+    """Collects writes, and publishes them as one operation at the end of a `with` block.
 
-    Afterwards `operation` is the operation made, or None when nothing changed, and `written` holds
-    one result for each write, in order.
+    An exception in the block publishes nothing. Afterwards `operation` is the operation that was
+    made, or None when nothing changed, and `written` has one result for each write, in order.
     """
 
     def __init__(
@@ -116,14 +115,14 @@ class Transaction:
         signer: Signer | None = None,
         address: str = "",
     ) -> None:
-        """intent: of the operation, whose time is the one of publishing.
+        """intent: of the operation, without its time, which is that of publishing.
 
-        signer: signs it. address: from where.
+        signer: signs the operation. address: where it comes from, for the audit log.
         """
         if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
-        # What to do under the lock; everything slow is done when a plan is made.
+        # The writes that are made under the lock; all slow work is done when a plan is added.
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._refs: list[Ref] = []
         self._bindings: list[Callable[[Writer, Sequence[WriteResult]], None]] = []
@@ -160,11 +159,10 @@ class Transaction:
         """
         # Blobs that some version refers to are never collected, so they need not be packed and
         # stored again.
-        stored_hashes = (
-            {entry.sha256 for entry in base.values()}
-            if base is not None
-            else self._known_blobs(ref, files)
-        )
+        if base is not None:
+            stored_hashes = {entry.sha256 for entry in base.values()}
+        else:
+            stored_hashes = self._find_stored_blobs(ref, files)
         manifest = make_manifest(files)
         blobs = tuple(
             (entry.sha256, entry.size, *pack(files[path].data))
@@ -198,14 +196,12 @@ class Transaction:
         self._plans.append(lambda publication: publication.remove(ref, expected_version))
 
     def _note_ref(self, ref: Ref) -> None:
-        # A person may put a plugin's resource away, and take that back.
+        # A person may remove a plugin's resource, and restore it.
         if self._intent.actor is not Actor.HUMAN:
             self._refs.append(ref)
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
-        """Record, together with the last write, that a directory of a folder now holds the version
-        it makes.
-        """
+        """Record with the last write that a directory of a folder holds its version now."""
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
@@ -216,10 +212,10 @@ class Transaction:
         self._bindings.append(note)
 
     def bind_new(self, places: Iterable[tuple[int, str]]) -> None:
-        """Note, together with the last write, in which folders and directories it is to lie if it
-        makes a resource.
+        """Record with the last write the places of the resource, if it makes a new one.
 
-        A sync writes it there, also when the process ends before it has done so itself.
+        places: folders and directories. A sync writes the resource there, also when this process
+        ends before it did so itself.
         """
         plan, targets = len(self._plans) - 1, list(places)
 
@@ -239,11 +235,11 @@ class Transaction:
         boot: str,
         part: PendingPart | None = None,
     ) -> None:
-        """Record, together with the last write, that a directory is about to hold the version it
-        makes.
+        """Record with the last write that a directory is about to hold its version.
 
-        binding: what the directory holds. old, new: the marks of the two directories. boot: the run
-        of the system. part: what of the directory is put in place, None for the whole.
+        binding: that of the directory now. old, new: the marks of the directory before and after.
+        boot: the id of this run of the system. part: the one file or new folder that is put in
+        place, None for the whole directory.
         """
         plan = len(self._plans) - 1
 
@@ -265,9 +261,9 @@ class Transaction:
         """
         self._approved.append((proposal, decision))
 
-    def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
-        # What a version refers to is never collected, so it need not be packed and sent again. A
-        # single file is nearly always the one that changed: not worth a look.
+    def _find_stored_blobs(self, ref: Ref, files: Files) -> set[str]:
+        """Return the blobs of the head: they are never collected, so they are not sent again."""
+        # A single file is nearly always the one that changed, so its query is saved.
         if len(files) < 2:
             return set()
         head = self._backend.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
@@ -278,18 +274,15 @@ class Transaction:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        # An exception in the block publishes nothing.
         if kind is None and self._plans:
             self._publish()
 
     def _publish(self) -> None:
         # Before the lock: writers that wait keep the time at which they were ready.
         intent = self._intent.with_time(format_time(self._clock()))
+        identity = Identity(intent.principal or Principal.UNKNOWN, intent.via)
         # Checked before the lock is taken, as it depends on nothing in the library.
-        if (
-            Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES
-            and not self._approved
-        ):
+        if identity != PLUGIN_FILES and not self._approved:
             for ref in self._refs:
                 check_not_plugins(ref)
         with self._backend.write() as writer:
@@ -305,23 +298,22 @@ class Transaction:
                 statement = statement_of(intent, publication.moved)
                 writer.add_signature(operation.id, self._signer.key, self._signer.sign(statement))
             if operation and publication.skills:
-                writer.follow(_note(operation.id, intent), publication.skills)
+                writer.follow(_make_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
                 # Under the lock: of two people who approve at once, the second one's change is
                 # rolled back.
-                if not writer.close_proposal(
-                    proposal, "approved", decision, operation.id if operation else None
-                ):
+                operation_id = operation.id if operation else None
+                if not writer.close_proposal(proposal, "approved", decision, operation_id):
                     why = f"Proposal {proposal} was decided on already."
                     raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
-            if decisions := self._decisions(intent, written, operation):
+            if decisions := self._list_decisions(intent, written, operation):
                 writer.add_decisions(decisions)
         # Only after the commit.
         self.written, self.operation = written, operation
         if operation is not None and self.when_made is not None:
             self.when_made(operation)
 
-    def _decisions(
+    def _list_decisions(
         self, intent: Intent, written: Sequence[WriteResult], operation: Operation | None
     ) -> list[Decision]:
         name = self.decision or ("approve" if self._approved else "")
@@ -329,15 +321,13 @@ class Transaction:
             return []
         identity = Identity(intent.principal or Principal.UNKNOWN, intent.via)
         proposals = [f"proposal {proposal}" for proposal, _ in self._approved]
-        what = [
-            f"{result.ref}@{result.version}"
-            if result.version is not None
-            else f"{result.ref} removed"
-            for result in written
-        ]
         of = f" ({', '.join(proposals)})" if proposals else ""
         rest = (identity, self._address, intent.session or "", operation.id if operation else None)
-        return [Decision(intent.at, name, f"{subject}{of}", *rest) for subject in what]
+        decisions: list[Decision] = []
+        for result in written:
+            end = " removed" if result.version is None else f"@{result.version}"
+            decisions.append(Decision(intent.at, name, f"{result.ref}{end}{of}", *rest))
+        return decisions
 
 
 def replay(
@@ -371,13 +361,7 @@ def replay(
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
             moves(writer, done[-1].id)
-            note = MoveNote(
-                done[-1].at,
-                Actor.IMPORT,
-                "imported",
-                None,
-                done[-1].id,
-            )
+            note = MoveNote(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
             writer.follow(note, skills)
     return done
 
@@ -415,10 +399,7 @@ def arrive(
             for skill, (before, after) in publication.skills.items():
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
-            writer.follow(
-                _note(done[-1].id, done[-1].intent),
-                skills,
-            )
+            writer.follow(_make_note(done[-1].id, done[-1].intent), skills)
         finish(writer)
     return done
 
@@ -444,7 +425,7 @@ def rename(
     return operation
 
 
-def _note(operation: int, intent: Intent) -> MoveNote:
+def _make_note(operation: int, intent: Intent) -> MoveNote:
     return MoveNote(intent.at, intent.actor, intent.reason, intent.session, operation)
 
 
@@ -454,7 +435,7 @@ def format_time(moment: datetime) -> str:
 
 
 class _Publication:
-    """The moment of publishing: all of it runs while the write lock is held."""
+    """One operation while it is published: all methods run while the write lock is held."""
 
     def __init__(
         self,
@@ -464,18 +445,13 @@ class _Publication:
         arrived: bool = False,
         arrived_at: str | None = None,
     ) -> None:
-        self._writer, self._intent, self._arrived, self._arrived_at = (
-            writer,
-            intent,
-            arrived,
-            arrived_at,
-        )
+        self._writer, self._intent = writer, intent
+        self._arrived, self._arrived_at = arrived, arrived_at
         self._digest = intent.digest
-        # What a person takes back is as it was before, with its authors.
-        by_person = intent.principal is Principal.PERSON or (
-            intent.principal in (Principal.SCRIPT, None) and intent.actor is Actor.HUMAN
-        )
-        # A principal of another library grants nothing here.
+        by_human = intent.principal in (Principal.SCRIPT, None) and intent.actor is Actor.HUMAN
+        by_person = by_human or intent.principal is Principal.PERSON
+        # A principal of another library grants nothing here. Text that a person restores by an undo
+        # keeps the authors that it had.
         self._stands = by_person and not arrived and not intent.undoes
         # Read at the first change, after the head: a storage beyond a network then answers both at
         # once.
@@ -483,9 +459,7 @@ class _Publication:
         self.moved: list[tuple[str, str, str, int | None, str]] = []
         """Of every change: kind, scope, name, version after, hash of the newest version."""
         self.skills: dict[int, tuple[int | None, int | None]] = {}
-        """The skills that were moved, each with the version its name pointed to before
-        and after.
-        """
+        """The skills that were moved, each with the versions of its name before and after."""
 
     def close(self) -> Operation | None:
         """Store the operation if it changed anything, and return it, else None."""
@@ -506,7 +480,7 @@ class _Publication:
         carries: bool = False,
         reverts: Sequence[tuple[int, int]] = (),
     ) -> WriteResult:
-        head = self._head(ref)
+        head = self._read_head(ref)
         # A removed resource may be created again; it goes on counting its versions.
         if create and head is not None and head.version is not None:
             raise AlreadyExists(
@@ -525,9 +499,9 @@ class _Publication:
         for blob in content.blobs:
             self._writer.add_blob(*blob)
         if reverts:
-            earlier = [self._earlier_content(head, version) for version, _ in reverts]
+            earlier = [self._read_earlier_content(head, version) for version, _ in reverts]
             undone = {number for first, last in reverts for number in range(first + 1, last + 1)}
-            replaced = self._content_before(head, content)
+            replaced = self._read_content_before(head, content)
             provenance = carry_reverted(
                 replaced, earlier, undone, head.latest + 1, content.manifest
             )
@@ -535,7 +509,7 @@ class _Publication:
             provenance = Provenance(head.latest + 1)
         else:
             number = None if carries else head.latest + 1
-            provenance = carry(self._content_before(head, content), number, content.manifest)
+            provenance = carry(self._read_content_before(head, content), number, content.manifest)
         return self._advance(head, content, provenance)
 
     def _advance(self, head: Head, content: _Content, provenance: Provenance) -> WriteResult:
@@ -545,7 +519,7 @@ class _Publication:
         newest = (number, manifest.tree, chained)
         return self._move(head, number, content.frozen, newest, manifest, provenance)
 
-    def _content_before(self, head: Head, content: _Content) -> CarriedContent:
+    def _read_content_before(self, head: Head, content: _Content) -> CarriedContent:
         """Return the content that a new one replaces, with its base."""
         writer, nothing = self._writer, Manifest({})
 
@@ -566,12 +540,12 @@ class _Publication:
         base = writer.manifest(head.id, before.base) if before.base else None
         return CarriedContent(before, manifest, base or nothing, blob)
 
-    def _earlier_content(self, head: Head, number: int) -> EarlierContent:
+    def _read_earlier_content(self, head: Head, number: int) -> EarlierContent:
         manifest = self._writer.manifest(head.id, number) or Manifest({})
         return EarlierContent(self._writer.provenance(head.id, number), manifest)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
-        head = self._existing(ref)
+        head = self._read_existing(ref)
         self._check(ref, head, expected)
         manifest = self._writer.manifest(head.id, number) if 1 <= number <= head.latest else None
         if manifest is None:
@@ -582,12 +556,11 @@ class _Publication:
         if head.tree == manifest.tree:
             return self._point(head, head.latest, content.frozen)
         restored = self._writer.provenance(head.id, number)
-        return self._advance(
-            head, content, carry_restored(self._content_before(head, content), restored, manifest)
-        )
+        replaced = self._read_content_before(head, content)
+        return self._advance(head, content, carry_restored(replaced, restored, manifest))
 
     def remove(self, ref: Ref, expected: int | None) -> WriteResult:
-        head = self._existing(ref)
+        head = self._read_existing(ref)
         self._check(ref, head, expected)
         if head.version is None:
             raise NoSuchResource(
@@ -597,9 +570,9 @@ class _Publication:
         return self._point(head, None, head.frozen)
 
     def rename(self, old_head: Head, ref: Ref) -> None:
-        head = self._existing(old_head.ref)
+        head = self._read_existing(old_head.ref)
         # A removed resource still has its name.
-        if head.id != old_head.id or self._head(ref) is not None:
+        if head.id != old_head.id or self._read_head(ref) is not None:
             raise AlreadyExists(
                 f"{ref} cannot be the name of {old_head.ref}.",
                 "One of them was made since; try again.",
@@ -618,27 +591,25 @@ class _Publication:
         elif step.after is None:
             self.remove(step.ref, None)
         else:
-            self._check(step.ref, self._existing(step.ref), None)
-            self._point(self._existing(step.ref), step.after, step.frozen)
-        head = self._existing(step.ref)
-        # The hash chain of the archive has to be reproduced exactly, else all of it is rolled back.
+            self._check(step.ref, self._read_existing(step.ref), None)
+            self._point(self._read_existing(step.ref), step.after, step.frozen)
+        head = self._read_existing(step.ref)
+        # The hash chain of the archive has to be the same here, else all of it is rolled back.
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
             raise InvalidArchive(
                 f"{step.ref} does not become its version {step.latest}.", "Nothing was imported."
             )
 
     def arrive(self, step: ArrivedStep, packed: Callable[[str], Packed]) -> None:
-        head = self._head(step.ref)
+        head = self._read_head(step.ref)
         if not step.manifest:
             if head is not None and head.version is not None:
                 self._check(step.ref, head, None)
                 self._point(head, None, head.frozen)
             return
-        before = (
-            self._writer.manifest(head.id, head.latest)
-            if head is not None and head.latest
-            else None
-        )
+        before = None
+        if head is not None and head.latest:
+            before = self._writer.manifest(head.id, head.latest)
         stored_hashes = {entry.sha256 for entry in before.values()} if before else set[str]()
         blobs = tuple(
             packed(entry.sha256)
@@ -647,11 +618,11 @@ class _Publication:
         )
         self.put(step.ref, _Content(step.manifest, step.frozen, blobs), None, False)
 
-    def _head(self, ref: Ref) -> Head | None:
+    def _read_head(self, ref: Ref) -> Head | None:
         return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
 
-    def _existing(self, ref: Ref) -> Head:
-        head = self._head(ref)
+    def _read_existing(self, ref: Ref) -> Head:
+        head = self._read_head(ref)
         if head is None:
             raise NoSuchResource(f"There is no {ref}.", "list_resources shows what there is.")
         return head
@@ -660,11 +631,9 @@ class _Publication:
         at = (head.version if head else None) or 0
         if expected is not None and expected != at:
             raise VersionConflict(str(ref), expected, at)
-        # What an agent is told to be is its person's decision alone.
-        if (ref.kind, ref.name) == (Kind.MEMORY, "SOUL") and self._intent.actor not in (
-            Actor.HUMAN,
-            Actor.IMPORT,
-        ):
+        # The character of an agent is its person's decision alone.
+        is_soul = (ref.kind, ref.name) == (Kind.MEMORY, "SOUL")
+        if is_soul and self._intent.actor not in (Actor.HUMAN, Actor.IMPORT):
             raise Refused(
                 "memory:SOUL is written by a person alone.",
                 "Propose it: a person decides (propose=true).",
@@ -707,11 +676,6 @@ class _Publication:
         self._next += 1
         if head.kind is Kind.SKILL:
             # The first state before and the last one after, if a skill moves more than once.
-            self.skills[head.id] = (
-                self.skills.get(
-                    head.id,
-                    (head.version, None),
-                )[0],
-                version,
-            )
+            before, _ = self.skills.get(head.id, (head.version, None))
+            self.skills[head.id] = (before, version)
         return WriteResult(head.ref, version, head.version, True, head.id)

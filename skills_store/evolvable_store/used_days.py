@@ -23,21 +23,16 @@ def days_of_use(home: Path) -> int:
 
 
 def count_day(home: Path, now: float) -> int:
-    """Count today, unless less than a day went by since the last one that was counted; return all
-    of them.
+    """Count a day once DAY_SECONDS passed since the last one; return the number of days.
 
-    now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a
+    now: seconds of the clock. A clock that was set back begins a new day. Nothing is counted in a
     home that cannot be written.
     """
     record = _read(home)
     # Both bounds: without the lower one, a clock set back by a year would count nothing for a year.
     if record.last is None or not record.last <= now < record.last + DAY_SECONDS:
-        _write(
-            home,
-            replace(
-                record, last=now, days=record.days + (record.last is not None and now > record.last)
-            ),
-        )
+        has_passed = record.last is not None and now > record.last
+        _write(home, replace(record, last=now, days=record.days + has_passed))
     return _read(home).days
 
 
@@ -57,7 +52,8 @@ def plan_day(home: Path, day: int | None) -> None:
 class _Days:
     """The content of the file.
 
-    last: when the last day began, in seconds; days: count; planned: the day of the plan.
+    last: when the last day began, in seconds. days: how many were counted. planned: the day of the
+    plan.
     """
 
     last: float | None = None
@@ -67,11 +63,10 @@ class _Days:
 
 def _read(home: Path) -> _Days:
     try:
-        found = json.loads((home / USED_DAYS_FILE).read_text(encoding="utf-8"))
-        planned = found.get("planned")
-        return _Days(
-            float(found["last"]), int(found["days"]), None if planned is None else int(planned)
-        )
+        fields = json.loads((home / USED_DAYS_FILE).read_text(encoding="utf-8"))
+        planned = fields.get("planned")
+        day = None if planned is None else int(planned)
+        return _Days(float(fields["last"]), int(fields["days"]), day)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         # A damaged file starts from zero: entries of the trash stay longer, and nothing is deleted
         # early.

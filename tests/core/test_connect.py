@@ -673,3 +673,11 @@ def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(
     shown = run("connect", "zed", "--json", code=2)
     assert '"mcpServers"' in shown.err and '"mcpServers"' not in shown.out
     assert run("disconnect", "zed", code=2).out == ""
+
+
+def test_a_file_that_is_not_utf8_is_broken_at_the_column_of_its_characters(tmp_path):
+    path = tmp_path / "settings.json"
+    path.write_bytes('{\n"ä": "'.encode() + b"\xff")
+    with pytest.raises(config_files.ConfigurationBroken) as broken:
+        config_files.read_configuration(path)
+    assert (broken.value.line, broken.value.column) == (2, 7)

@@ -24,6 +24,8 @@ from mcp import Client, StdioServerParameters
 from mcp_place import Place
 from mcp_types import ElicitResult
 
+from evolvable_server.transport import stdio
+
 pytestmark = pytest.mark.process
 
 SERVER = '''
@@ -610,6 +612,17 @@ def test_a_signal_that_somebody_else_handles_is_left_to_them(shared):
     shared.process.send_signal(signal.SIGUSR1)
     shared.said("a signal of its own")
     assert shared.ping() == []
+
+
+def test_a_signal_on_windows_reaches_the_lifecycle(monkeypatch):
+    handled, handlers = queue.Queue(), {}
+    lifecycle = stdio.Lifecycle()
+    monkeypatch.setattr(lifecycle, "handle_signal", handled.put)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    stdio.guard(lifecycle, source=0)
+    handlers[signal.SIGTERM](signal.SIGTERM, None)
+    assert handled.get(timeout=5) == signal.SIGTERM
 
 
 @pytest.mark.alone

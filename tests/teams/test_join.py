@@ -28,6 +28,7 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_teams import joining
 from evolvable_teams.joining import Membership, ServedLibrary
 from evolvable_teams.membership_auth import MembershipAuth
+from evolvable_teams.oidc import ProviderMetadata, discover
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -360,3 +361,18 @@ def test_a_file_that_others_can_write_is_not_believed(tmp_path, monkeypatch):
     path.chmod(0o666)
     with pytest.raises(Refused, match="by other accounts"):
         joining.load_membership("x")
+
+
+def test_an_endpoint_that_is_null_is_one_that_the_provider_does_not_have() -> None:
+    issuer = "https://login.example.org"
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        endpoints = {"jwks_uri": f"{issuer}/keys", "registration_endpoint": None}
+        return httpx2.Response(200, json={"issuer": issuer, **endpoints})
+
+    async def find() -> ProviderMetadata:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            return await discover(client, issuer)
+
+    metadata = anyio.run(find)
+    assert (metadata.keys, metadata.registration) == (f"{issuer}/keys", "")

@@ -1,4 +1,4 @@
-"""An agent as a function of a task, and what callers that are no person may start of agents."""
+"""An agent as a function of a task, and the allowance for runs that no person starts."""
 
 import asyncio
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def ags_allowance(config: Config) -> Allowance | None:
 
 @dataclass(frozen=True, slots=True)
 class AgentHost:
-    """What runs an agent outside of a plan.
+    """Runs an agent outside of a plan.
 
     person: whether the caller is a person, who may name any executor.
     """
@@ -55,9 +55,8 @@ class AgentHost:
 
     def _start(self, library: Library, caller: Caller, ref: Ref, task: str, executor: str) -> str:
         allowance = ags_allowance(self.config)
-        name = executor or next(
-            iter(allowance.executors if allowance and not self.person else ()), ""
-        )
+        allowed = allowance.executors if allowance and not self.person else ()
+        name = executor or next(iter(allowed), "")
         if not name:
             hint = (
                 'Name one: {"task": TEXT, "executor": NAME}. `evolvable role executor list` shows '
@@ -65,9 +64,8 @@ class AgentHost:
             )
             raise InvalidArgument(f"{ref} did not run: no executor is named.", hint)
         host = evolve_context(self.config, person=self.person)
-        spec = parse_executor_spec(
-            name, host.commands["executors"] if host.commands else None, host.models
-        )
+        commands = host.commands["executors"] if host.commands else None
+        spec = parse_executor_spec(name, commands, host.models)
         begun = start_ags(library, caller, host, AgsRequest(task, spec, "none", (ref,)), allowance)
         start_driver(self.config.home, find_run(self.config.home, begun.run, AGS_DIR), verb=AGS_DIR)
         return begun.run

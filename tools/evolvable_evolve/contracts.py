@@ -1,7 +1,7 @@
-"""Contracts: one document that says of many resources what they are for and how they are called.
+"""Contracts: one document with the purpose and the call of many resources.
 
 CONTRACT.md is a version of `environment:contracts`. Each entry is a heading with a ref and version,
-and lines of a key and a JSON value, so that no text of a resource can begin a line, an entry or a
+and lines of a key and a JSON value. So no text of a resource can begin a line, an entry or a
 document of its own.
 """
 
@@ -65,8 +65,10 @@ _KEYS = (
     "allowed-tools",
     "constraints",
 )
-# Characters of each text; `_fitted` shortens further where an entry is still too long.
+# `_fit_to_limit` shortens further where an entry is still too long.
 _LIMITS = {"use": 200, "preconditions": 80, "allowed-tools": 80, "constraints": 100}
+"""The most characters of each text."""
+
 _HASH = 16  # characters of a tree's hash that an entry shows
 _HEADER = "# Contract\n\nformat: 1\nentries: {}\nsha256: {}\n"
 _DOCUMENT = re.compile(
@@ -77,7 +79,7 @@ _DOCUMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ContractEntry:
-    """What a contract says of one version. values: by key, in the order of the document."""
+    """The entry of one version. values: by key, in the order of the document."""
 
     ref: str
     version: int
@@ -119,15 +121,10 @@ def save_contract(
     """
     if kind is not None and refs:
         raise InvalidArgument("A contract is of a kind or of refs.", "Name one of them.")
-    heads = [
-        library.store.head(
-            ref.at(None),
-            caller.scopes,
-        )
-        for ref in refs
-    ] or [
-        head for head in library.store.heads(kind) if head.version and head.scope in caller.scopes
-    ]
+    heads = [library.store.head(ref.at(None), caller.scopes) for ref in refs]
+    if not heads:
+        every = library.store.heads(kind)
+        heads = [head for head in every if head.version and head.scope in caller.scopes]
     chosen = {str(head.ref): head for head in heads if str(head.ref) != str(CONTRACTS)}
     if len(chosen) > MAX_ENTRIES:
         raise InvalidArgument(
@@ -138,11 +135,8 @@ def save_contract(
     now = library.latest(existing)[0].version if existing is not None and existing.version else None
     new = now is None
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
-    stated_reason = (
-        reason
-        or "contract of "
-        f"{', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
-    )
+    subject = ", ".join(map(str, refs)) or (f"every {kind}" if kind else "everything")
+    stated_reason = reason or f"contract of {subject}"[:500]
     files = main | {FILE: text.encode()}
     return update_resource(
         library, caller, CONTRACTS, stated_reason, files=files, expected_version=now, create=new
@@ -152,26 +146,22 @@ def save_contract(
 def contract_of(library: Library, heads: Iterable[Head]) -> str:
     """Return the contract of these resources, sorted by their refs; it is written nowhere."""
     return render_contract(
-        [_entry(library, head) for head in sorted(heads, key=lambda head: str(head.ref))]
+        [_make_entry(library, head) for head in sorted(heads, key=lambda head: str(head.ref))]
     )
 
 
 def load_contract(library: Library, caller: Caller, version: int | None = None) -> LoadedContract:
-    """Return what the contract says, and which of its entries are no longer true.
+    """Return the entries of the contract, each compared with the library as it is now.
 
     Raise NoSuchResource where none was saved, NoSuchVersion, InvalidArgument for a document that is
     no contract.
     """
-    head = library.store.head_or_none(CONTRACTS) or _nothing()
-    data = (
-        library.store.file(head, FILE, version).data
-        if FILE in library.store.manifest(head, version)
-        else None
-    )
-    if data is None:
+    head = library.store.head_or_none(CONTRACTS) or _refuse_unsaved()
+    if FILE not in library.store.manifest(head, version):
         raise NoSuchFile(f"{head.ref} has no {FILE}.", "save_contract writes it.")
-    found = parse_contract(data.decode("utf-8", "replace"))
-    entries = [_compare(library, caller, entry) for entry in found]
+    data = library.store.file(head, FILE, version).data
+    parsed = parse_contract(data.decode("utf-8", "replace"))
+    entries = [_compare(library, caller, entry) for entry in parsed]
     names = {
         state: [f"{entry.ref}@{entry.version}" for entry in entries if entry.state == state]
         for state in _STATES
@@ -185,7 +175,7 @@ def load_contract(library: Library, caller: Caller, version: int | None = None) 
 _STATES = ("drifted", "unknown")
 
 
-def _nothing() -> Head:
+def _refuse_unsaved() -> Head:
     raise NoSuchResource("No contract was saved.", "save_contract writes one.")
 
 
@@ -198,7 +188,7 @@ def _compare(library: Library, caller: Caller, entry: ContractEntry) -> Contract
     return ContractEntry(entry.ref, entry.version, entry.values, state)
 
 
-def _entry(library: Library, head: Head) -> ContractEntry:
+def _make_entry(library: Library, head: Head) -> ContractEntry:
     number = head.version or head.latest
     document = main_document(library, head, number)
     summary, fields = summarize(document), document.fields
@@ -215,10 +205,12 @@ def _entry(library: Library, head: Head) -> ContractEntry:
         "use": summary.description,
         "preconditions": metadata_fields.get("preconditions", fields.get("compatibility")),
         "allowed-tools": fields.get("allowed-tools"),
-        "constraints": "; ".join(filter(None, (_text(metadata_fields.get("constraints")), *more))),
+        "constraints": "; ".join(
+            filter(None, (_join_text(metadata_fields.get("constraints")), *more))
+        ),
     }
     bounded = {
-        key: bound_text(_text(text), trusted=False, limit=_LIMITS[key])
+        key: bound_text(_join_text(text), trusted=False, limit=_LIMITS[key])
         for key, text in texts.items()
     }
     values: dict[str, Any] = {
@@ -229,27 +221,20 @@ def _entry(library: Library, head: Head) -> ContractEntry:
     if (arguments := plain_arguments(schema))["properties"]:
         values["arguments"] = arguments
     values |= {key: text for key, text in bounded.items() if text}
-    return _fit_to_limit(
-        ContractEntry(
-            str(head.ref),
-            number,
-            {key: values[key] for key in _KEYS if key in values},
-        )
-    )
+    ordered = {key: values[key] for key in _KEYS if key in values}
+    return _fit_to_limit(ContractEntry(str(head.ref), number, ordered))
 
 
-def _text(value: object) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else ", ".join(map(str, value))
-        if isinstance(value, list)
-        else ""
-    )
+def _join_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return ", ".join(map(str, value)) if isinstance(value, list) else ""
 
 
 def _fit_to_limit(entry: ContractEntry) -> ContractEntry:
-    """Return the entry within its limit: its arguments by number, then shorter and fewer texts."""
+    """Return the entry within MAX_TOKENS: the arguments become their number, then texts become
+    shorter or go.
+    """
     values = dict(entry.values)
     while tokens_of(_render(ContractEntry(entry.ref, entry.version, values))) > MAX_TOKENS:
         arguments = values.get("arguments")
@@ -274,15 +259,9 @@ def tokens_of(text: str) -> int:
 
 
 def render_contract(entries: Sequence[ContractEntry]) -> str:
-    """Return the document that says these entries."""
+    """Return the document with these entries."""
     body = "".join(f"\n{_render(entry)}" for entry in entries)
-    return (
-        _HEADER.format(
-            len(entries),
-            hashlib.sha256(body.encode()).hexdigest(),
-        )
-        + body
-    )
+    return _HEADER.format(len(entries), hashlib.sha256(body.encode()).hexdigest()) + body
 
 
 def _render(entry: ContractEntry) -> str:
@@ -305,13 +284,13 @@ def parse_contract(text: str) -> list[ContractEntry]:
 
     Raise InvalidArgument unless `render_contract` writes exactly this text.
     """
-    found = _DOCUMENT.fullmatch(text)
+    document = _DOCUMENT.fullmatch(text)
     hint = "save_contract writes a new one."
     # The hash first: it is quick, and tells of a change by hand with a plain message.
-    if found is None or hashlib.sha256(found[3].encode("utf-8", "replace")).hexdigest() != found[2]:
+    if document is None or _hash_body(document[3]) != document[2]:
         raise InvalidArgument("CONTRACT.md was changed, or is no contract.", hint)
     try:
-        entries = list(_entries(found[3]))
+        entries = list(_parse_entries(document[3]))
         same = render_contract(entries) == text
     except (ValueError, RecursionError, LookupError):
         same = False
@@ -320,7 +299,11 @@ def parse_contract(text: str) -> list[ContractEntry]:
     return entries
 
 
-def _entries(body: str) -> Iterator[ContractEntry]:
+def _hash_body(body: str) -> str:
+    return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()
+
+
+def _parse_entries(body: str) -> Iterator[ContractEntry]:
     for part in body.removeprefix("\n## ").split("\n\n## ") if body else ():
         heading, _, rest = part.partition("\n\n")
         ref = Ref.parse(heading)
@@ -328,10 +311,7 @@ def _entries(body: str) -> Iterator[ContractEntry]:
             line.removeprefix("- ").partition(": ") for line in rest.removesuffix("\n").split("\n")
         )
         values = {key: json.loads(value) for key, _, value in pairs}
-        if (
-            not values.keys() <= set(_KEYS)
-            or not isinstance(values["hash"], str)
-            or ref.version is None
-        ):
+        has_known_keys = values.keys() <= set(_KEYS) and isinstance(values["hash"], str)
+        if not has_known_keys or ref.version is None:
             raise ValueError("an entry has other lines")
         yield ContractEntry(str(ref.at(None)), ref.version, values)

@@ -1,4 +1,4 @@
-"""What the annex of evolution adds to the core: runs, rounds, agents that plan, the sandbox."""
+"""The hooks by which the annex of evolution adds to the core: runs, rounds, agents, the sandbox."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from evolvable_server.plugins import WaitingRun
     from evolvable_tools import Caller, HealthProblem, Library
 
-# Start time: every process that runs a command imports this module, and few need what its functions
-# import.
+# Functions import late: every process that runs a command imports this module, and few need the
+# imported modules.
 
 _CLI = "evolvable_evolve.cli"
 _GROUPS = ("evolve", "taskset")
@@ -109,25 +109,21 @@ def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
 
 @hookimpl
 def describe_sandbox(config: "Config") -> str:
-    """Return what trials of an evolution run in, found out by a run, and why nothing better is
-    used.
-    """
+    """Return the sandbox of trials, found by a run of it, and why nothing better is used."""
     from evolvable_evolve.run_launcher import choose_sandbox
     from evolvable_evolve.sandbox import sandbox_of
 
-    found = sandbox_of(choose_sandbox(config), fresh=True)
-    if found.sandbox is not None:
-        return f"{found.name}" + (f" ({found.why})" if found.why else "")
-    return (
-        "none: what a candidate could execute waits for a person "
-        f"({found.why or 'no mechanism is known here'})"
-    )
+    chosen = sandbox_of(choose_sandbox(config), fresh=True)
+    if chosen.sandbox is not None:
+        return f"{chosen.name} ({chosen.why})" if chosen.why else chosen.name
+    why = chosen.why or "no mechanism is known here"
+    return f"none: what a candidate could execute waits for a person ({why})"
 
 
 @hookimpl
 def after_review(library: "Library", caller: "Caller") -> None:
-    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to
-    be taken back.
+    """Propose to take back adoptions that do worse in the sessions than the versions before
+    them.
     """
     if (library.store.home / RUNS).is_dir():
         from evolvable_evolve.evolution import monitor_adoptions
@@ -139,9 +135,7 @@ def after_review(library: "Library", caller: "Caller") -> None:
 def remove_old_runs(
     library: "Library", before: str, dry_run: bool
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Remove old runs of evolution that nothing refers to, after what a kill interrupted is
-    finished.
-    """
+    """Finish interrupted removals, and remove old runs of evolution that nothing refers to."""
     from evolvable_evolve import evolution
 
     if not dry_run:

@@ -30,16 +30,17 @@ class PromotedRun:
 
 
 def draw_promoted(page: PageKit, site: PageSite) -> Node:
-    """Return the runs that wait, nothing where none does. They are read beside the page."""
+    """Return the runs that wait, nothing where none does. They are read in the background."""
     home = site.library.store.home
-    waiting = _waiting_trials(page, site)
-    seen = tuple(
+    waiting = _draw_waiting_trials(page, site)
+    # A ledger only grows, so a new size means new records.
+    key = tuple(
         (folder.id, folder.ledger.stat().st_size)
         for folder in iter_runs(home)
         if folder.ledger.exists()
     )
-    found = site.value("promoted", lambda: _read(site), seen) if seen else None
-    if not found:
+    promoted = site.value("promoted", lambda: _read_promoted(site), key) if key else None
+    if not promoted:
         return waiting
     rows = [
         h.li[
@@ -51,7 +52,7 @@ def draw_promoted(page: PageKit, site: PageSite) -> Node:
             f" {promoted_run.gain} ",
             h.span(".none")[page.make_visible(promoted_run.why)],
         ]
-        for promoted_run in found
+        for promoted_run in promoted
     ]
     return [
         h.h2["Results of evolution"],
@@ -61,7 +62,7 @@ def draw_promoted(page: PageKit, site: PageSite) -> Node:
     ]
 
 
-def _waiting_trials(page: PageKit, site: PageSite) -> Node:
+def _draw_waiting_trials(page: PageKit, site: PageSite) -> Node:
     """Return the trials of skills that an agent asked for and only a person begins."""
     rows = [
         h.li[
@@ -76,27 +77,21 @@ def _waiting_trials(page: PageKit, site: PageSite) -> Node:
     return [h.h2["Trials of skills that wait"], h.ul[rows]] if rows else None
 
 
-def _read(site: PageSite) -> Sequence[PromotedRun]:
-    found: list[PromotedRun] = []
+def _read_promoted(site: PageSite) -> Sequence[PromotedRun]:
+    promoted: list[PromotedRun] = []
     for count, (folder, state) in enumerate(iter_run_states(site.library.store.home), 1):
         verdict = state.verdict
         if state.adoptable:
-            gain = _gain(verdict.get("delta"), verdict.get("interval"))
-            found.append(
-                PromotedRun(
-                    folder.id,
-                    state.label,
-                    gain,
-                    str(verdict.get("why", "")),
-                )
-            )
+            gain = _format_gain(verdict.get("delta"), verdict.get("interval"))
+            why = str(verdict.get("why", ""))
+            promoted.append(PromotedRun(folder.id, state.label, gain, why))
         # Reading a run folds its ledger, so the inbox reads the newest ones alone.
         if count == MAX_RUNS:
             break
-    return found
+    return promoted
 
 
-def _gain(delta: float | None, interval: Sequence[float] | None) -> str:
+def _format_gain(delta: float | None, interval: Sequence[float] | None) -> str:
     if delta is None:
         return ""
     between = f" (95 % {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})" if interval else ""

@@ -99,15 +99,15 @@ def check_operator(name: str, ref: Ref) -> None:
 
 
 NOTHING_RAN = "The agent did not run, because no task is given: this is its document."
-"""What is said of an agent that is run without a task."""
+"""The note on an agent that is run without a task."""
 
 
 @dataclass(frozen=True)
 class RunHost:
-    """What resources run with.
+    """The host of resources that run.
 
-    environment: of this process. scorers: the commands that a person registered. agents: what runs
-    an agent.
+    environment: of this process. choice: of the sandbox. scorers: the commands that a person
+    registered. agents: runs an agent, None where none may run.
     """
 
     environment: Mapping[str, str]
@@ -120,19 +120,19 @@ class RunHost:
 
         Raise Refused where none works: nothing is run without.
         """
-        found = sandbox_of(self.choice)
-        if found.sandbox is None:
-            hint = (
-                f"`evolvable doctor` says why: {found.why}" if found.why else "Install bubblewrap."
-            )
+        chosen = sandbox_of(self.choice)
+        if chosen.sandbox is None:
+            hint = "Install bubblewrap."
+            if chosen.why:
+                hint = f"`evolvable doctor` says why: {chosen.why}"
             raise Refused(f"{what} runs in a sandbox only, and none works on this machine.", hint)
-        return found.sandbox
+        return chosen.sandbox
 
 
 @dataclass(frozen=True)
 class ResourceRun:
-    """What a run gave. text: the output, or the document. value: the output as JSON, where it is
-    JSON.
+    """The result of a run. text: the output, or the document. value: the output as JSON, where it
+    is JSON.
 
     score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a
     use. note: why nothing ran, '' where something did or where there is nothing to run.
@@ -167,29 +167,27 @@ def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
     NoSuchResource, NoSuchVersion.
     """
     check_operator("build", ref)
-    head = library.store.head_or_none(
-        ref.at(None),
-        caller.scopes,
-    ) or library.store.head(ref.at(None), caller.scopes)
+    store, unversioned, scopes = library.store, ref.at(None), caller.scopes
+    # The second call raises the error, which names similar resources.
+    head = store.head_or_none(unversioned, scopes) or store.head(unversioned, scopes)
     number = ref.version or head.latest
-    manifest = library.store.manifest(head, number)
+    manifest = store.manifest(head, number)
     # Each file is checked before the folder is written: it must not hold what get_resource would
     # refuse.
     for path, entry in manifest.items():
         check_served(library, caller, head.ref, number, path, entry.sha256)
-    return BuiltResource(
-        str(head.ref), number, str(build_version(library, head, number)), len(manifest)
-    )
+    folder = build_version(library, head, number)
+    return BuiltResource(str(head.ref), number, str(folder), len(manifest))
 
 
 async def run_resource(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
 ) -> ResourceRun:
-    """Run a resource with this input, and return what it gave.
+    """Run a resource with this input, and return the result.
 
-    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; an
-    agent does a task in a run of its own; the document of a skill or a memory is returned, and of
-    an agent without a task. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed,
+    A tool's command runs in the sandbox. A prompt is filled in. An environment scores an output. An
+    agent does a task in a run of its own. Of a skill or a memory, and of an agent without a task,
+    the document is returned. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed,
     ScorerError.
     """
     if ref.kind is Kind.TOOL:
@@ -207,16 +205,13 @@ async def run_resource(
 async def _run_agent(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
 ) -> ResourceRun:
-    """Have an agent do a task, and return what it says of it.
+    """Have an agent do a task, and return its answer.
 
     The result's `value` holds the run and the state of its one item.
     """
     task, executor = inputs.get("task"), inputs.get("executor", "")
-    if (
-        not isinstance(task, str)
-        or not isinstance(executor, str)
-        or set(inputs) - {"task", "executor"}
-    ):
+    has_others = bool(set(inputs) - {"task", "executor"})
+    if not isinstance(task, str) or not isinstance(executor, str) or has_others:
         raise InvalidArgument(
             f"{ref} takes a task, and an executor.", 'Such as {"task": "Write to Ada."}.'
         )
@@ -231,11 +226,7 @@ async def _run_agent(
     text = status.result or item.get("summary", "") or status.why or "There is no result."
     if caller.actor is not Actor.HUMAN:
         text = enclose(text, f"result of {worked}", "an agent wrote it")
-    value = {
-        "run": status.run,
-        "state": item.get("state", "open"),
-        "files": item.get("files", []),
-    }
+    value = {"run": status.run, "state": item.get("state", "open"), "files": item.get("files", [])}
     seconds = round(time.monotonic() - began, 3)
     return ResourceRun(
         str(worked.at(None)), worked.version or 0, Kind.AGENT, text, value, seconds=seconds
@@ -262,11 +253,7 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
     loaded = reader(library, caller, ref)
     text = loaded.text or ""
     if loaded.marked and caller.actor is not Actor.HUMAN:
-        text = enclose(
-            text,
-            f"{loaded.path} of {loaded.ref}@{loaded.version}",
-            loaded.notice,
-        )
+        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     note = NOTHING_RAN if ref.kind is Kind.AGENT else ""
     return ResourceRun(
         loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "", note=note
@@ -276,16 +263,13 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
 async def _score(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
 ) -> ResourceRun:
-    """Return how good an output of a train task is.
+    """Return the score of an output of a train task.
 
-    Others are not scored: it would tell of the sealed test.
+    Outputs of other tasks are not scored: a score would tell of the sealed test.
     """
     identity, output = inputs.get("task"), inputs.get("output")
-    if (
-        set(inputs) != {"task", "output"}
-        or not isinstance(identity, str)
-        or not isinstance(output, str)
-    ):
+    has_others = set(inputs) != {"task", "output"}
+    if has_others or not isinstance(identity, str) or not isinstance(output, str):
         raise InvalidArgument(
             f"{ref} takes the id of a task, and an output.",
             'Such as {"task": "t1", "output": "42"}.',
@@ -304,11 +288,9 @@ async def _score(
             f"Task {task.id} is not in train; only train tasks are scored here.",
             "A run measures the others.",
         )
-    sandbox = (
-        await asyncio.to_thread(host.sandbox, f"The scorer of {ref}")
-        if task.scorer.type == "command"
-        else None
-    )
+    sandbox = None
+    if task.scorer.type == "command":
+        sandbox = await asyncio.to_thread(host.sandbox, f"The scorer of {ref}")
     scorer = TaskSetScorer(
         scorer_files(taskset),
         CommandHost(host.environment, sandbox, (library.store.home,)),
@@ -332,51 +314,42 @@ async def run_tool(
     """Run the command of a tool with this input, and return its output. Raise as `run_resource`.
 
     The input is JSON on stdin, checked against the tool's schema. The command runs without a shell
-    in a workspace of its own, without the network, the library and the home, and only where a
+    in a workspace of its own, without the network, the library and the home. It runs only where a
     person approved the version.
     """
-    found, command, folder, data = await asyncio.to_thread(_prepare, library, caller, ref, inputs)
-    name = f"{found.ref}@{found.version}"
+    tool, command, folder, data = await asyncio.to_thread(_prepare, library, caller, ref, inputs)
+    name = f"{tool.ref}@{tool.version}"
     sandbox = await asyncio.to_thread(host.sandbox, name)
     inside = ToolSandbox(sandbox, host.environment, (library.store.home,))
     began = time.monotonic()
-    text = await run_tool_command(name, found.spec, command, folder, data, inside)
+    text = await run_tool_command(name, tool.spec, command, folder, data, inside)
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
     # After the run, and of the version that ran: it is evidence for that version.
-    use = await asyncio.to_thread(
-        load_skill, library, caller, Ref.parse(found.ref).at(found.version)
-    )
-    seconds = round(time.monotonic() - began, 3)
+    use = await asyncio.to_thread(load_skill, library, caller, Ref.parse(tool.ref).at(tool.version))
+    use_id, seconds = use.use_id or "", round(time.monotonic() - began, 3)
     return ResourceRun(
-        found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds
+        tool.ref, tool.version, Kind.TOOL, text, value, use_id=use_id, seconds=seconds
     )
 
 
 def _prepare(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any]
 ) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
-    """Return the approved version of a tool, its command, the folder of its files, and
-    its input.
+    """Return the approved version of a tool, its command, the folder of its files, and the encoded
+    input.
     """
-    found = runnable_tool(library, caller, ref)
-    data = encode_input(f"{found.ref}@{found.version}", found.spec, inputs)
-    word = found.spec.argv[0]
-    if not word.startswith((PYTHON, FOLDER)) and not found.program:
+    tool = runnable_tool(library, caller, ref)
+    data = encode_input(f"{tool.ref}@{tool.version}", tool.spec, inputs)
+    word = tool.spec.argv[0]
+    if not word.startswith((PYTHON, FOLDER)) and not tool.program:
         raise InvalidArgument(
-            f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it."
+            f"{tool.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it."
         )
-    # A resource that was removed a moment ago is built all the same: its versions stay.
-    tool_ref = Ref.parse(found.ref)
-    head = library.store.head_or_none(tool_ref, caller.scopes) or library.store.head(
-        tool_ref, caller.scopes
-    )
-    folder = build_version(library, head, found.version)
-    words = [found.program or word, *found.spec.argv[1:]]
-    return (
-        found,
-        tuple(part.replace(FOLDER, str(folder)) for part in words),
-        folder,
-        data,
-    )
+    tool_ref, store, scopes = Ref.parse(tool.ref), library.store, caller.scopes
+    # `head_or_none` first: a resource that was removed a moment ago is built all the same.
+    head = store.head_or_none(tool_ref, scopes) or store.head(tool_ref, scopes)
+    folder = build_version(library, head, tool.version)
+    words = [tool.program or word, *tool.spec.argv[1:]]
+    return tool, tuple(part.replace(FOLDER, str(folder)) for part in words), folder, data

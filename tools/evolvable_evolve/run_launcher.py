@@ -30,28 +30,26 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 def evolve_context(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
 ) -> HostContext:
-    """Return what this process has for runs. Children get its environment, and are no clients of
-    the library; what it says of models' addresses and proxies is replaced by what the person's
-    configuration says.
+    """Return what this process offers to runs. Children get its environment, and are no clients of
+    the library.
 
-    person: whether a person at a terminal is told what to do about a command that is not named.
+    The person's configuration replaces addresses and proxies of models in the environment. person:
+    whether a person at a terminal is told what to do about a command that is not named.
     """
-
-    env = model_environment(config, os.environ if environment is None else environment) | {
-        REVIEWING: "1"
-    }
+    own = os.environ if environment is None else environment
+    env = model_environment(config, own) | {REVIEWING: "1"}
     machine = read_machine(config.project, env)
     signed_in = {
         "claude": (machine.claude or machine.user / ".claude") / _CREDENTIALS[0],
         "codex": machine.codex / _CREDENTIALS[1],
     }
-    found = {name: path for name, path in signed_in.items() if path.is_file()}
+    credentials = {name: path for name, path in signed_in.items() if path.is_file()}
     commands = named_commands(config, person=person)
     return HostContext(
         env,
         config.api_key,
         config.api_url,
-        found,
+        credentials,
         Redaction(config.home).redactor(),
         choose_sandbox(config),
         (config.home,),
@@ -80,7 +78,6 @@ def choose_sandbox(config: Config) -> SandboxChoice:
     """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the
     person names.
     """
-
     configured = config.person.sandbox.get("container", ())
     container = tuple(map(str, configured)) if isinstance(configured, list | tuple) else ()
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
@@ -93,22 +90,12 @@ def start_driver(
     one.
 
     pilot: only to the end of its first three trials. verb: the command that drives runs of its
-    kind. Waits a moment until it does, so that the next status does not say that no process drives
-    the run.
+    kind. Waits at most _MOMENT until the process drives the run, so that the next status shows it
+    as running.
     """
-
     # -P: a module in the folder that the command starts in must not take the place of ours.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "evolvable_server",
-        verb,
-        "drive",
-        folder.id,
-        "--home",
-        str(home),
-    ]
+    command = [sys.executable, "-P", "-m", "evolvable_server"]
+    command += [verb, "drive", folder.id, "--home", str(home)]
     command += ["--pilot"] if pilot else []
     folder.mark_driver_starting(True)
     # A link at this name is not followed: it could lead out of the folder.
@@ -124,15 +111,14 @@ def start_driver(
             # Apart from the terminal, so that Ctrl+C and a closed terminal do not end the run.
             start_new_session=True,
         )
-
     if folder.is_driver_starting:  # else it drives by now
         folder.mark_driver_starting(True, process.pid)
 
-    def see_it_out() -> None:
+    def wait_for_end() -> None:
         process.wait()  # or it would stay behind as a zombie
         folder.mark_driver_starting(False)
 
-    threading.Thread(target=see_it_out, daemon=True).start()
+    threading.Thread(target=wait_for_end, daemon=True).start()
     until = monotonic() + _MOMENT
     while process.poll() is None and not folder.is_driven and monotonic() < until:
         sleep(0.02)

@@ -24,18 +24,18 @@ def trial_version(library: Library, caller: Caller, head: Head, seen_by: str) ->
     with it.
     """
     trial = library.store.backend.pool.trial_of(head.id)
-    return (
-        trial.version
-        if trial is not None and _is_served(library, caller, head, trial, seen_by)
-        else None
-    )
+    if trial is None or not _is_served(library, caller, head, trial, seen_by):
+        return None
+    return trial.version
 
 
 def known_trial_version(library: Library, caller: Caller, head: Head) -> int | None:
     """Return the trial version that this session was served before, None where it was not."""
     pool, unit = library.store.backend.pool, caller.session or caller.connection
-    trial = pool.trial_of(head.id) if unit else None
-    return trial.version if trial is not None and unit and pool.arm(trial.id, unit) else None
+    if not unit:
+        return None
+    trial = pool.trial_of(head.id)
+    return trial.version if trial is not None and pool.arm(trial.id, unit) else None
 
 
 def described_trials(
@@ -62,17 +62,14 @@ def described_trials(
 def draw_arm(trial: PooledVersion, unit: str) -> bool:
     """Return the arm of a unit: whether it is served the trial version."""
     # Zero bytes part the fields, so that no two triples give the same text.
-    unit_key = f"{unit}\0{trial.resource}\0{trial.version}".encode(
-        "utf-8",
-        "surrogateescape",
-    )
+    unit_key = f"{unit}\0{trial.resource}\0{trial.version}".encode("utf-8", "surrogateescape")
     drawn = int.from_bytes(hashlib.blake2b(unit_key, key=trial.salt, digest_size=8).digest())
     return drawn < trial.share * _RESOLUTION
 
 
 def is_stale(library: Library, head: Head, trial: PooledVersion) -> bool:
-    """Return whether a trial is over by itself: its resource changed, is frozen, or nobody trusts
-    it.
+    """Return whether a trial is over without a decision: its resource changed, is frozen, or is
+    not trusted.
     """
     if head.version != trial.incumbent or head.frozen:
         return True
@@ -82,13 +79,11 @@ def is_stale(library: Library, head: Head, trial: PooledVersion) -> bool:
 def _is_served(
     library: Library, caller: Caller, head: Head, trial: PooledVersion, seen_by: str
 ) -> bool:
+    """Return whether a session is served the trial version, and record its arm the first time."""
     unit = caller.session or caller.connection
-    if (
-        caller.actor is not Actor.AGENT
-        or not unit
-        or library.store.read_only
-        or is_stale(library, head, trial)
-    ):
+    if caller.actor is not Actor.AGENT or not unit or library.store.read_only:
+        return False
+    if is_stale(library, head, trial):
         return False
     pool = library.store.backend.pool
     # The recorded arm counts before a new draw: a session must not change its arm when the share
@@ -98,10 +93,7 @@ def _is_served(
         return assigned
     about = (unit, caller.session, caller.connection, seen_by)
     try:
-        return pool.assign(
-            trial.id,
-            PoolUnit(*about, draw_arm(trial, unit), library.store.now()),
-        )
+        return pool.assign(trial.id, PoolUnit(*about, draw_arm(trial, unit), library.store.now()))
     except LibraryTooNew:  # a newer program draws the arm
         return False
 

@@ -58,7 +58,7 @@ class ResourceVariable:
 class Variables:
     """The variables of one version.
 
-    notice: what the marks around values mean, '' where there are none.
+    notice: the meaning of the marks around values, '' where there are none.
     """
 
     ref: str
@@ -69,8 +69,8 @@ class Variables:
 
 
 class VariableOwner(Protocol):
-    """What has variables: the head of a resource in the library, or a part of a program that a run
-    evolves.
+    """An owner of variables: the head of a resource in the library, or a part of a program that a
+    run evolves.
     """
 
     @property
@@ -83,13 +83,13 @@ class VariableOwner(Protocol):
 
     @property
     def ref(self) -> object:
-        """What the ids of its variables begin with, as text."""
+        """The beginning of the ids of its variables, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a variable's text is: in which file, and which characters of it; None for the whole
-    file.
+    """The place of a variable's text. path: of the file. span: the characters in it, None for the
+    whole file.
     """
 
     path: str
@@ -101,29 +101,26 @@ class _Place:
 def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str] = ()) -> Variables:
     """Return the variables of a resource's newest version, or of the one that is named.
 
-    ids: only these. Values of what nobody whom the user trusts wrote reach an agent between marks.
+    ids: only these. Values that no trusted author wrote reach an agent between marks.
     Of an environment only its main file has values, as a task set holds the answers of its sealed
     test. Raise NoSuchResource, NoSuchVersion, InvalidArgument for an id that the version does not
     have.
     """
-    head = library.store.head_or_none(
-        ref.at(None),
-        caller.scopes,
-    ) or library.store.head(ref.at(None), caller.scopes)
+    store, unversioned, scopes = library.store, ref.at(None), caller.scopes
+    # The second call raises the error, which names similar resources.
+    head = store.head_or_none(unversioned, scopes) or store.head(unversioned, scopes)
     number = ref.version or head.latest
-    files = library.store.files(head, number)
-    places = _places(head, files)
+    files = store.files(head, number)
+    places = _find_places(head, files)
     if unknown := [id_ for id_ in ids if id_ not in places]:
         raise _unknown_variable_error(head, unknown, places)
-    untrusted_reason, locked = (
-        version_authorship(library, head, number, caller).why,
-        _is_frozen(head, files),
-    )
+    untrusted_reason = version_authorship(library, head, number, caller).why
+    locked = _is_frozen(head, files)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(untrusted_reason))
-    found, left = list[ResourceVariable](), MAX_VALUES
+    variables, left = list[ResourceVariable](), MAX_VALUES
     for id_ in ids or places:
         place = places[id_]
-        text, note = _value(head, files, place)
+        text, note = _read_value(head, files, place)
         if text is not None and len(text) > left:
             note, value = "the answer would be too long; name it in ids", None
         else:
@@ -132,78 +129,53 @@ def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str]
         if value is not None and marks.on:
             value = marks.block(value, f"{id_} of version {number}", untrusted_reason)
         free = not (locked or place.frozen or text is None)
-        found.append(
-            ResourceVariable(
-                id_,
-                place.role,
-                free,
-                len(text or ""),
-                value,
-                note,
-            )
-        )
-    return Variables(str(head.ref), number, not locked, found, marks.notice)
+        variables.append(ResourceVariable(id_, place.role, free, len(text or ""), value, note))
+    return Variables(str(head.ref), number, not locked, variables, marks.notice)
 
 
 def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]:
     """Return every variable of these files with its value, without marks; `evolvable` is False for
     frozen sections.
     """
-    found = []
-    for id_, place in _places(owner, files).items():
-        text, note = _value(owner, files, place)
-        found.append(
-            ResourceVariable(
-                id_, place.role, text is not None and not place.frozen, len(text or ""), text, note
-            )
-        )
-    return found
+    variables = []
+    for id_, place in _find_places(owner, files).items():
+        text, note = _read_value(owner, files, place)
+        free = text is not None and not place.frozen
+        variables.append(ResourceVariable(id_, place.role, free, len(text or ""), text, note))
+    return variables
 
 
-def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
+def _find_places(head: VariableOwner, files: Files) -> dict[str, _Place]:
     """Return the variables of these files by id, the main file's first."""
-    main, found = (
-        main_file(head.kind, head.name),
-        dict[str, _Place](),
-    )
+    main, places = main_file(head.kind, head.name), dict[str, _Place]()
     # False sorts before True, so the main file comes first.
     for path in sorted(files, key=lambda path: (path != main, path)):
         name, data = f"{head.ref}/{path}", files[path].data
-        if path == main and (span := _description_span(data)):
-            found[f"{name}#{DESCRIPTION}"] = _Place(path, "description", span)
+        if path == main and (span := _find_description(data)):
+            places[f"{name}#{DESCRIPTION}"] = _Place(path, "description", span)
         if path.endswith(".md"):
             for section in read_sections(data):
                 if section.id:
-                    found[f"{name}#{section.id}"] = _Place(
-                        path, "section", (section.start, section.end), section.frozen
-                    )
-        found[name] = _Place(path, "file", None)
-    return found
+                    span = (section.start, section.end)
+                    place = _Place(path, "section", span, section.frozen)
+                    places[f"{name}#{section.id}"] = place
+        places[name] = _Place(path, "file", None)
+    return places
 
 
-def _description_span(data: bytes) -> tuple[int, int] | None:
+def _find_description(data: bytes) -> tuple[int, int] | None:
     """Return the characters of the description's value in the frontmatter, None where it is not a
     plain text there.
     """
     place = find_frontmatter(data)
     document = parse_document(data)
-    if (
-        place is None
-        or not place.closed
-        or not isinstance(
-            document.fields.get("description"),
-            str,
-        )
-    ):
+    if place is None or not place.closed or not isinstance(document.fields.get("description"), str):
         return None
     # The marks of PyYAML count characters from the beginning of the frontmatter, not bytes.
     offset = len(data[: place.start].decode("utf-8"))
     try:
         # Composed and not loaded: nodes know where they stand in the text.
-        root = yaml.compose(
-            data[place.start : place.end].decode("utf-8"),
-            yaml.SafeLoader,
-        )
+        root = yaml.compose(data[place.start : place.end].decode("utf-8"), yaml.SafeLoader)
     except yaml.YAMLError:
         return None
     for key, value in root.value if isinstance(root, yaml.MappingNode) else ():
@@ -212,7 +184,7 @@ def _description_span(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _value(head: VariableOwner, files: Files, place: _Place) -> tuple[str | None, str]:
+def _read_value(head: VariableOwner, files: Files, place: _Place) -> tuple[str | None, str]:
     """Return a variable's text, or None and why it is not shown."""
     main = main_file(head.kind, head.name)
     if head.kind is Kind.ENVIRONMENT and place.path != main:
@@ -258,15 +230,10 @@ def set_variables(
     was.
 
     The change passes the scan and the policy as any other. Raise VersionConflict where the head is
-    not the expected version, Frozen for a resource or a section that is frozen, InvalidArgument for
-    unknown ids and for a value that would change another variable.
+    not the expected version, and Frozen for a resource or a section that is frozen. Raise
+    InvalidArgument for unknown ids, and for a value that would change another variable.
     """
-    head, _ = library.latest(
-        library.store.head(
-            ref.at(None),
-            caller.scopes,
-        )
-    )
+    head, _ = library.latest(library.store.head(ref.at(None), caller.scopes))
     # Before anything is computed: ids and places of another version may mean other text.
     if (head.version or 0) != expected_version:
         raise VersionConflict(str(head.ref), expected_version, head.version or 0)
@@ -300,13 +267,13 @@ def apply_variables(
 
     Raise Refused, InvalidArgument; see `set_variables`.
     """
-    places = _places(head, files)
+    places = _find_places(head, files)
     if unknown := [id_ for id_ in values if id_ not in places]:
         raise _unknown_variable_error(head, unknown, places)
     for id_ in values:
         if places[id_].frozen:
-            raise _frozen_section(id_)
-        if _value(head, files, places[id_])[0] is None:
+            raise _make_frozen_error(id_)
+        if _read_value(head, files, places[id_])[0] is None:
             raise InvalidArgument(
                 f"{id_} has no text that could be set.", "update_resource writes whole files."
             )
@@ -317,17 +284,14 @@ def apply_variables(
             raise InvalidArgument(
                 f"{path} is to be set as a whole and in part.", "Set the file, or parts of it."
             )
-        after[path] = replace(
-            files[path],
-            data=_set_in_file(files[path], path_values, places),
-        )
+        after[path] = replace(files[path], data=_set_in_file(files[path], path_values, places))
     if frozen := changed_frozen_sections(files, after):
-        raise _frozen_section(f"{head.ref}/{frozen[0]}")
+        raise _make_frozen_error(f"{head.ref}/{frozen[0]}")
     _check_others(head, files, after, values)
     return after
 
 
-def _frozen_section(name: str) -> Refused:
+def _make_frozen_error(name: str) -> Refused:
     return Refused(
         f"{name} is frozen (<!-- frozen -->).",
         "A person edits the file. Set the other variables only.",
@@ -337,11 +301,7 @@ def _frozen_section(name: str) -> Refused:
 def _set_in_file(file: File, path_values: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
     text = file.data.decode("utf-8")
     # From the end to the beginning, so that the places of what is still to be set stay right.
-    for id_ in sorted(
-        path_values,
-        key=lambda id_: places[id_].span or (0, 0),
-        reverse=True,
-    ):
+    for id_ in sorted(path_values, key=lambda id_: places[id_].span or (0, 0), reverse=True):
         place, value = places[id_], path_values[id_]
         if place.span is None:
             return encode_text(place.path, value)
@@ -350,7 +310,10 @@ def _set_in_file(file: File, path_values: Mapping[str, str], places: Mapping[str
             value = _quote_yaml(value) + ("\n" if text[start:end].endswith("\n") else "")
         elif text[end:] and not value.endswith("\n\n"):
             # A heading that is underlined would take the line before it as its own.
-            value += "\n\n" if not value.endswith("\n") else "" if text[end] == "#" else "\n"
+            if not value.endswith("\n"):
+                value += "\n\n"
+            elif text[end] != "#":
+                value += "\n"
         text = text[:start] + value + text[end:]
     return encode_text(places[next(iter(path_values))].path, text)
 
@@ -366,35 +329,32 @@ def _check_others(
 ) -> None:
     """Raise InvalidArgument where the values change variables that they do not name."""
     whole = {id_ for id_ in values if "#" not in id_}
-    before, now = _places(head, files), _places(head, after)
+    before, now = _find_places(head, files), _find_places(head, after)
     for id_, place in before.items():
         inside_named_file = any(id_.startswith(f"{name}#") for name in whole)
         if inside_named_file or id_ in values:
             continue
         holds_named = place.role == "file" and any(name.startswith(f"{id_}#") for name in values)
         if not holds_named and (
-            id_ not in now or _value(head, files, place) != _value(head, after, now[id_])
+            id_ not in now or _read_value(head, files, place) != _read_value(head, after, now[id_])
         ):
             raise InvalidArgument(
                 f"The values would change {id_} too.", "A value ends its own code blocks and tags."
             )
-    if new := [
-        id_
-        for id_ in now
-        if id_ not in before and not any(id_.startswith(f"{name}#") for name in whole)
-    ]:
+    added = [id_ for id_ in now if id_ not in before]
+    outside = [id_ for id_ in added if not any(id_.startswith(f"{name}#") for name in whole)]
+    if outside:
         hint = "A value has no headings of the first two levels; set the whole file."
-        raise InvalidArgument(f"The values would make the new variable {new[0]}.", hint)
+        raise InvalidArgument(f"The values would make the new variable {outside[0]}.", hint)
     for id_, value in values.items():
         path = before[id_].path
-        if before[id_].role == "description" and _fields(after[path]) != {
-            **_fields(files[path]),
-            "description": value,
-        }:
+        if before[id_].role != "description":
+            continue
+        if _read_fields(after[path]) != _read_fields(files[path]) | {"description": value}:
             raise InvalidArgument(
                 f"{id_} cannot have this value.", "It is one text without control characters."
             )
 
 
-def _fields(file: File) -> dict[str, object]:
+def _read_fields(file: File) -> dict[str, object]:
     return dict(parse_document(file.data).fields)

@@ -31,7 +31,9 @@ _LIMITS = {
 def list_waiting_tries(library: Library) -> list[WaitingRun]:
     """Return the trials that wait for a person, the oldest first."""
     waiting = [
-        (folder, state) for folder, state in iter_run_states(library.store.home) if _waits(state)
+        (folder, state)
+        for folder, state in iter_run_states(library.store.home)
+        if _is_waiting(state)
     ]
     return [
         WaitingRun(
@@ -47,39 +49,36 @@ def list_waiting_tries(library: Library) -> list[WaitingRun]:
 
 def find_waiting_try(library: Library, run: str) -> WaitingRun | None:
     """Return the trial of this id where it waits for a person, None for any other run."""
-    return next(
-        (waiting_try for waiting_try in list_waiting_tries(library) if waiting_try.run == run), None
-    )
+    waiting = (waiting_try for waiting_try in list_waiting_tries(library) if waiting_try.run == run)
+    return next(waiting, None)
 
 
-def _waits(state: RunState) -> bool:
+def _is_waiting(state: RunState) -> bool:
     return bool(state.about.get("waits")) and not state.preflight
 
 
 def describe_waiting_try(state: RunState) -> str:
-    """Return what a trial would do, who does it, and what it may spend, as lines."""
+    """Return the tasks, the executor and the limits of a trial, as lines."""
     skills = ", ".join(str(pin.get("ref")) for pin in state.settings.get("program", ()))
     tasks, repeats = len(state.tasks), state.settings.get("test_repeats") or 1
     executor = state.settings.get("executor", {})
-    executor_name = executor.get("name") or ":".join(
-        filter(None, (executor.get("kind"), executor.get("model")))
-    )
-    command = (
-        f", the command {' '.join(map(str, executor['command']))}"
-        if executor.get("command")
-        else ""
-    )
+    kind_and_model = filter(None, (executor.get("kind"), executor.get("model")))
+    executor_name = executor.get("name") or ":".join(kind_and_model)
+    command = ""
+    if executor.get("command"):
+        command = f", the command {' '.join(map(str, executor['command']))}"
     limit = state.settings.get("limit", {})
     spends = [
         text.format(limit[name]) for name, text in _LIMITS.items() if limit.get(name) is not None
     ]
+    limits = "There is no limit on what it may spend."
+    if spends:
+        limits = f"It may spend {', '.join(spends)}."
     lines = [
         f"Try {skills} on {tasks} tasks from {state.about.get('source')}, with it and without, up "
         f"to {repeats} times each.",
         f"The tasks are done by {executor_name}{command}, with your rights.",
-        f"It may spend {', '.join(spends)}."
-        if spends
-        else "There is no limit on what it may spend.",
+        limits,
     ]
     judge = state.settings.get("judge")
     lines += [f"Answers are compared by {judge}."] if judge and judge != "handoff" else []

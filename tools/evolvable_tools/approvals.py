@@ -36,8 +36,9 @@ from evolvable_tools.scan import (
 from evolvable_tools.untrusted_text import quoted_excerpt
 
 MAX_REMOVED = 5
-"""Resources that an agent may take away in one session, of those that it made itself, before the
-rest waits; and that a person takes back in one step without the passphrase of a lock.
+"""Resources of its own making that an agent may take away in one session before the rest waits.
+
+A person takes back as many in one step without the passphrase of a lock.
 """
 
 SEARCHED = 10_000
@@ -155,14 +156,14 @@ def tainted_change_waits(
         return False
     if found.asks or found.capabilities.added or any(path not in before for path in after):
         return True
-    return not _hosts(after) <= _hosts(before)
+    return not _find_hosts(after) <= _find_hosts(before)
 
 
 # Any scheme counts: a client may open addresses of its own ones.
 _HOST = re.compile(rb"[a-z][a-z0-9+.-]*://([^/\s\"'`<>()\[\]]+)", re.IGNORECASE)
 
 
-def _hosts(files: Files) -> set[bytes]:
+def _find_hosts(files: Files) -> set[bytes]:
     """Return the hosts of the addresses in these files."""
     return {host.lower() for file in files.values() for host in _HOST.findall(file.data)}
 
@@ -214,9 +215,9 @@ def removal_waits(library: JudgedLibrary, caller: Caller, head: Head) -> bool:
         return True
     # All who ever made a version: a resource is the agent's own only if nobody else worked on it.
     made_by = {change.operation for change in library.store.backend.changes_to(head.id, 0)}
-    return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(
-        library, caller, {head.ref}
-    )
+    if not is_own(caller, map(library.store.operation, made_by)):
+        return True
+    return _takes_too_many(library, caller, {head.ref})
 
 
 def undo_waits(
@@ -228,9 +229,9 @@ def undo_waits(
     """
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
-    if library.level is ApprovalLevel.ALL or not is_own(
-        caller, map(library.store.operation, undid)
-    ):
+    if library.level is ApprovalLevel.ALL:
+        return True
+    if not is_own(caller, map(library.store.operation, undid)):
         return True
     return _takes_too_many(library, caller, set(refs))
 
@@ -240,14 +241,13 @@ def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
     script by its token.
     """
     identity, session = caller.identity, caller.session
+    is_script = identity.principal is Principal.SCRIPT
     # An agent without a session cannot be distinguished from another one, so nothing is its own.
-    if identity.principal is not Principal.SCRIPT and (
-        identity.principal is not Principal.AGENT or session is None
-    ):
+    if not is_script and (identity.principal is not Principal.AGENT or session is None):
         return False
     return all(
         (operation.principal, operation.intent.via) == (identity.principal, identity.via)
-        and (identity.principal is Principal.SCRIPT or operation.session == session)
+        and (is_script or operation.session == session)
         for operation in operations
     )
 
@@ -275,23 +275,17 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
     """
     if not after:
         return NOTHING
-    found = _scan(before, after, ref)
+    found = _scan_change(before, after, ref)
     if found.blocks and actor is not Actor.HUMAN:
-        raise Unsafe(
-            str(ref),
-            [
-                str(finding)
-                for finding in found.findings
-                if finding.severity is FindingSeverity.HIGH
-            ],
-        )
+        high = [item for item in found.findings if item.severity is FindingSeverity.HIGH]
+        raise Unsafe(str(ref), list(map(str, high)))
     return found
 
 
 def check_arrival(files: Files, kind: Kind) -> Scan:
     """Return what the scan finds in a resource that is not in the library yet."""
     # The scan needs the kind alone.
-    return _scan({}, files, Ref(kind, "name"))
+    return _scan_change({}, files, Ref(kind, "name"))
 
 
 MOST_CACHED = 1_000
@@ -302,7 +296,7 @@ answer.
 _cached_scans: dict[tuple[Kind, str], Scan] = {}
 
 
-def _scan(before: Files, after: Files, ref: Ref) -> Scan:
+def _scan_change(before: Files, after: Files, ref: Ref) -> Scan:
     from evolvable_tools.scan import scan  # late: 200 ms, most of them to compile patterns
 
     if before:
@@ -342,13 +336,15 @@ def finding_messages(found: Scan, *, quoted: bool = False) -> list[str]:
         finding for finding in found.findings if finding.severity is not FindingSeverity.LOW
     ]
     if quoted:
-        findings = [
-            replace(finding, excerpt=quoted_excerpt(finding.excerpt))
-            if finding.excerpt
-            else finding
-            for finding in findings
-        ]
+        findings = list(map(_quote_excerpt, findings))
     return [f"scan: {finding}" for finding in findings]
+
+
+def _quote_excerpt(finding: Finding) -> Finding:
+    """Return a finding whose excerpt, where it has one, stands between marks."""
+    if not finding.excerpt:
+        return finding
+    return replace(finding, excerpt=quoted_excerpt(finding.excerpt))
 
 
 def dump_scan(found: Scan) -> str | None:
@@ -398,11 +394,15 @@ STEALS = frozenset(
         "program.sends-files",
         "wording.steal",
         "wording.conceal",
-        *("hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
+        "hidden.comment",
+        "hidden.zero-width",
+        "hidden.direction",
+        "hidden.spaces",
     )
 )
-"""Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is
-held.
+"""Rules on what steals, sends away or conceals.
+
+A save in the person's own folder that adds such a finding is held.
 """
 
 
@@ -414,7 +414,7 @@ def is_dangerous(finding: Finding) -> bool:
     return finding.severity is FindingSeverity.HIGH and not finding.rule.startswith("secret.")
 
 
-def _save_decision(found: Scan) -> HoldDecision | None:
+def _decide_save(found: Scan) -> HoldDecision | None:
     """Return why a save in a folder of the person's own is held, None if it is served at once."""
     holding = [
         finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)
@@ -435,10 +435,10 @@ class ContentGate:
 
     def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
-        found = _scan(arrival.before, arrival.files, arrival.ref)
+        found = _scan_change(arrival.before, arrival.files, arrival.ref)
         # Nobody else claims the file: the person saved it in a folder of their own.
         if arrival.identity.principal is Principal.UNKNOWN and not arrival.unclaimed_elsewhere:
-            return _save_decision(found)
+            return _decide_save(found)
         if not arrival.before:
             found = self._names.add_to(found, arrival.ref)
         if arrival.left_out and arrival.identity.principal is not Principal.AGENT:
@@ -446,7 +446,8 @@ class ContentGate:
         holding = [
             finding for finding in found.findings if finding.severity is not FindingSeverity.LOW
         ]
-        by_agent, why = arrival.identity.principal is Principal.AGENT, ""
+        why = ""
+        by_agent = arrival.identity.principal is Principal.AGENT
         is_followed_pull = read_pull(arrival.identity) is not None
         if not by_agent and not arrival.before and not is_followed_pull:
             # A repository's new resource grants nothing before a person trusts it, whatever its
@@ -469,13 +470,14 @@ class ContentGate:
             why = "an agent wrote the file, and memories wait for a person"
         elif by_agent and touches_frozen_section(arrival.before, arrival.files):
             why = "an agent wrote the file, and it changes a frozen section"
-        elif (
-            arrival.identity.principal is Principal.REPOSITORY
-            and not is_followed_pull
-            and self._has_trusted_head(arrival)
-        ):
+        elif not is_followed_pull and self._changes_trusted(arrival):
             why = "a repository brought a change of a resource that you trust"
         return HoldDecision(f"held: {why}", dump_scan(found)) if why else None
+
+    def _changes_trusted(self, arrival: IncomingDirectory) -> bool:
+        """Return whether a repository changes a resource that the person trusts."""
+        is_repository = arrival.identity.principal is Principal.REPOSITORY
+        return is_repository and self._has_trusted_head(arrival)
 
     @property
     def _memories_are_auto(self) -> bool:
@@ -513,7 +515,4 @@ def _quote_reasons(findings: list[Finding]) -> str:
         f"{finding.why} ({finding.path})" if finding.path else finding.why for finding in findings
     )
     more = f", and {len(reasons) - MAX_QUOTED} more" if len(reasons) > MAX_QUOTED else ""
-    return json.dumps(
-        "; ".join(list(reasons)[:MAX_QUOTED]) + more,
-        ensure_ascii=False,
-    )[1:-1]
+    return json.dumps("; ".join(list(reasons)[:MAX_QUOTED]) + more, ensure_ascii=False)[1:-1]

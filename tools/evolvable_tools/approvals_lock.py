@@ -37,7 +37,7 @@ class ApprovalsLock:
     """The public half of the lock.
 
     key: the public key of the person whose account this is, in hexadecimal. people: the public keys
-    of people who sign in, by how they are known; the key of each counts for what is in their own
+    of people who sign in, by how they are known. The key of each counts for what is in their own
     name, and for nothing else.
     """
 
@@ -45,7 +45,7 @@ class ApprovalsLock:
     people: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _public(self) -> "Ed25519PublicKey":
+    def _public_key(self) -> "Ed25519PublicKey":
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
@@ -61,7 +61,7 @@ class ApprovalsLock:
         from cryptography.exceptions import InvalidSignature
 
         try:
-            self._public.verify(signature, statement)
+            self._public_key.verify(signature, statement)
         except InvalidSignature:
             return False
         return True
@@ -82,10 +82,11 @@ class ApprovalsLock:
         See `Signatures.vouched`; of people who sign in, those that their own key signed.
         """
         operation_ids = set(operations)
-        found = self.signatures(backend).valid_operations(operation_ids)
+        vouched = self.signatures(backend).valid_operations(operation_ids)
         for via, key in self.people.items():
-            found |= ApprovalsLock(key).signatures(backend).signed_by(via, operation_ids - found)
-        return found
+            unvouched = operation_ids - vouched
+            vouched |= ApprovalsLock(key).signatures(backend).signed_by(via, unvouched)
+        return vouched
 
 
 def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
@@ -98,11 +99,9 @@ def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
 
 def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[str, str]:
     """Return what is to be said of lost locks, and what to do."""
-    state = (
-        "the configuration names another key"
-        if lock is not None
-        else "the configuration names no lock now"
-    )
+    state = "the configuration names no lock now"
+    if lock is not None:
+        state = "the configuration names another key"
     locked = f"Approvals of this library were locked with key {keys[0][:16]}"
     message = f"{locked}, and {state}: decisions need no passphrase of it."
     command = "lock" if lock is not None else "unlock"
@@ -144,17 +143,17 @@ def make_key(passphrase: str) -> tuple[SigningKey, dict[str, Any]]:
         "memory_kib": _MEMORY_KIB,
     }
     public = private.public_key().public_bytes_raw().hex()
-    cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
+    cipher = ChaCha20Poly1305(_derive_key(passphrase, salt, kdf))
     # The associated data binds the sealed key to its use and to its public half.
     sealed = cipher.encrypt(nonce, private.private_bytes_raw(), _PURPOSE + bytes.fromhex(public))
     fields = {
         "version": 1,
         "kdf": kdf,
-        "salt": _text(salt),
-        "nonce": _text(nonce),
+        "salt": _encode_base64(salt),
+        "nonce": _encode_base64(nonce),
         "public": public,
     }
-    return SigningKey(public, private), {**fields, "sealed": _text(sealed)}
+    return SigningKey(public, private), {**fields, "sealed": _encode_base64(sealed)}
 
 
 def open_key(fields: Any, passphrase: str) -> SigningKey:
@@ -171,14 +170,9 @@ def open_key(fields: Any, passphrase: str) -> SigningKey:
         salt, nonce, sealed = (
             base64.b64decode(fields[name], validate=True) for name in ("salt", "nonce", "sealed")
         )
-        # The file may have been replaced; its parameters must not make this process work for hours.
-        if (
-            kdf["memory_kib"] > 16 * _MEMORY_KIB
-            or kdf["iterations"] > 16 * _ITERATIONS
-            or kdf["lanes"] > 16
-        ):
+        if _asks_too_much(kdf):
             raise ValueError("it asks for too much work")
-        cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
+        cipher = ChaCha20Poly1305(_derive_key(passphrase, salt, kdf))
         raw = cipher.decrypt(nonce, sealed, _PURPOSE + bytes.fromhex(public))
     except InvalidTag:
         raise Refused(
@@ -191,13 +185,23 @@ def open_key(fields: Any, passphrase: str) -> SigningKey:
     return SigningKey(public, Ed25519PrivateKey.from_private_bytes(raw))
 
 
+def _asks_too_much(kdf: Any) -> bool:
+    """Return whether the parameters of a key file cost far more than those that `make_key` writes.
+
+    The file may have been replaced: its parameters must not make this process work for hours.
+    """
+    if kdf["memory_kib"] > 16 * _MEMORY_KIB or kdf["iterations"] > 16 * _ITERATIONS:
+        return True
+    return bool(kdf["lanes"] > 16)
+
+
 def canonical_form(value: Any) -> bytes:
     """Return a value as the bytes that are signed: JSON with sorted keys and without spaces."""
     # The same value has the same bytes everywhere, or a signature would not verify.
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
+def _derive_key(passphrase: str, salt: bytes, kdf: Any) -> bytes:
     from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
     iterations, lanes, memory = (int(kdf[name]) for name in ("iterations", "lanes", "memory_kib"))
@@ -207,7 +211,7 @@ def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
     return derivation.derive(passphrase.encode("utf-8"))
 
 
-def _text(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 

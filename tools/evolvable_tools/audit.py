@@ -72,38 +72,41 @@ def verify_entries(entries: Iterable[AuditEntry], noted_head: str = "") -> Audit
             f"{ascii(noted_head[:100])} is no head of the log.",
             "It is NUMBER:HASH, as --verify says it.",
         )
-    report, number, before, seen = AuditReport(), 0, "", False
+    report, number = AuditReport(), 0
+    previous_hash, has_noted_row = "", False
     for entry in entries:
         number += 1
         if entry.number != number:
-            _say(
+            _add_problem(
                 report,
                 f"row {number} is missing or out of order: row {entry.number} stands in its place",
             )
             # The count goes on from the row that is there, so that one gap is one problem.
             number = entry.number
-        if entry.previous != before:
-            _say(report, f"row {entry.number} does not follow the row before it")
+        if entry.previous != previous_hash:
+            _add_problem(report, f"row {entry.number} does not follow the row before it")
         if entry.hash != entry.expected_hash:
-            _say(report, f"row {entry.number} was changed")
-        before, seen = (
-            entry.hash,
-            seen or (match is not None and noted_head == f"{entry.number}:{entry.hash}"),
+            _add_problem(report, f"row {entry.number} was changed")
+        previous_hash = entry.hash
+        report.entries += 1
+        report.head = f"{entry.number}:{entry.hash}"
+        has_noted_row = has_noted_row or (match is not None and noted_head == report.head)
+    if match is not None and not has_noted_row:
+        _add_problem(
+            report, f"the row {match[1]} that was noted is not there, or is another one now"
         )
-        report.entries, report.head = report.entries + 1, f"{entry.number}:{entry.hash}"
-    if match is not None and not seen:
-        _say(report, f"the row {match[1]} that was noted is not there, or is another one now")
     return report
 
 
-def _say(report: AuditReport, text: str) -> None:
+def _add_problem(report: AuditReport, text: str) -> None:
     # Later problems mostly follow from the first ones.
     if len(report.problems) < MAX_PROBLEMS:
         report.problems.append(text)
 
 
 def export_log(library: Library, target: Path) -> int:
-    """Write the log to a new file of mode 0600, a JSON object a line; return the number of rows.
+    """Write the log to a new file of mode 0600, a JSON object a line, and return the number of
+    rows.
 
     Raise AlreadyExists for a file that is there.
     """
@@ -121,10 +124,7 @@ def export_log(library: Library, target: Path) -> int:
 
 
 # Types of fields that are no texts.
-_FORMS: dict[str, type | tuple[type, ...]] = {
-    "number": int,
-    "operation": (int, type(None)),
-}
+_FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, type(None))}
 
 
 def read_export(source: Path) -> Iterator[AuditEntry]:
@@ -134,17 +134,13 @@ def read_export(source: Path) -> Iterator[AuditEntry]:
         for place, line in enumerate(file, 1):
             try:
                 row: Any = json.loads(line)
-                good = isinstance(row, dict) and sorted(row) == sorted(names)
-                good = good and all(
-                    isinstance(
-                        row[name],
-                        _FORMS.get(name, str),
-                    )
-                    for name in names
+                is_entry = isinstance(row, dict) and sorted(row) == sorted(names)
+                is_entry = is_entry and all(
+                    isinstance(row[name], _FORMS.get(name, str)) for name in names
                 )
             except (ValueError, RecursionError):
-                good = False
-            if not good:
+                is_entry = False
+            if not is_entry:
                 raise InvalidArgument(
                     f"Line {place} of {source} is no row of an audit log.", "Export it again."
                 )

@@ -37,7 +37,7 @@ POWER_KINDS = (Kind.SKILL, Kind.AGENT, Kind.PROMPT)
 """Kinds whose main files clients act on."""
 
 Field = Callable[[Document], Any]
-"""Returns the value of a field of a main file."""
+"""Reads the value of a field of a main file."""
 
 
 def in_force(library: JudgedLibrary, head: Head, version: int, value: Field) -> bool:
@@ -54,7 +54,7 @@ def field_author(
         return None
 
     def read(number: int) -> Any:
-        document = _document(library, head, number)
+        document = _read_document(library, head, number)
         return None if document is None else value(document)
 
     now = read(version)
@@ -72,14 +72,15 @@ def find_powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPow
     base = version_base(library, head, version) if head.kind in POWER_KINDS else version
     if base == version:
         return None
-    now, before = _main(library, head, version), _main(library, head, base) if base else b""
+    now = _read_main(library, head, version)
+    before = _read_main(library, head, base) if base else b""
     out_of_force_authors = dict[str, FileAuthor | None]()
     for name in different_powers(now, before):
         value = power_values(now).get(name)
 
         # The defaults bind the values of this round of the loop.
         def is_same(number: int, name: str = name, value: Any = value) -> bool:
-            return bool(power_values(_main(library, head, number)).get(name) == value)
+            return bool(power_values(_read_main(library, head, number)).get(name) == value)
 
         author = _find_bringer(library, head, base or 0, version, is_same)
         if not is_yours(author):
@@ -100,11 +101,10 @@ def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor
     base = version_base(library, head, version)
     if base == version:
         return None
-    store, main = (
-        library.store,
-        main_path(head.kind, head.name, library.store.manifest(head, version)),
-    )
-    now, before = store.manifest(head, version), store.manifest(head, base) if base else {}
+    store = library.store
+    main = main_path(head.kind, head.name, store.manifest(head, version))
+    now = store.manifest(head, version)
+    before = store.manifest(head, base) if base else {}
     for path in sorted({*now, *before} - {main}):
         entry = now.get(path)
         if entry == before.get(path):
@@ -129,7 +129,7 @@ def is_yours(author: FileAuthor | None) -> bool:
 
 def out_of_force(ref: str, field: str, author: FileAuthor | None = None) -> str:
     """Return the line on a field that is out of force."""
-    return f"{field} {_changed_by(author)}: evolvable approve {ref}"
+    return f"{field} {_describe_author(author)}: evolvable approve {ref}"
 
 
 def short_ref(head: Head) -> str:
@@ -137,19 +137,17 @@ def short_ref(head: Head) -> str:
     return head.name if head.kind is Kind.SKILL and head.scope == USER_SCOPE else str(head.ref)
 
 
-def _changed_by(author: FileAuthor | None) -> str:
+def _describe_author(author: FileAuthor | None) -> str:
+    unapproved = "changed, and no person approved it"
     if author is None:
-        return "changed, and no person approved it"
+        return unapproved
     words = {
         AuthorKind.AGENT: "changed by your agent",
         AuthorKind.IMPORT: "imported from elsewhere",
         AuthorKind.REPOSITORY: "brought by a repository",
         AuthorKind.MEMBER: f"changed by {author.by}",
     }
-    return words.get(
-        author.kind,
-        "changed on disk" if author.by == "file" else "changed, and no person approved it",
-    )
+    return words.get(author.kind, "changed on disk" if author.by == "file" else unapproved)
 
 
 def _find_bringer(
@@ -178,7 +176,7 @@ def _find_bringer(
     return version_maker(library, head, older[0])
 
 
-def _main(library: JudgedLibrary, head: Head, version: int) -> bytes:
+def _read_main(library: JudgedLibrary, head: Head, version: int) -> bytes:
     try:
         path = main_path(head.kind, head.name, library.store.manifest(head, version))
         return library.store.file(head, path, version).data if path else b""
@@ -186,6 +184,6 @@ def _main(library: JudgedLibrary, head: Head, version: int) -> bytes:
         return b""
 
 
-def _document(library: JudgedLibrary, head: Head, version: int) -> Document | None:
-    data = _main(library, head, version)
+def _read_document(library: JudgedLibrary, head: Head, version: int) -> Document | None:
+    data = _read_main(library, head, version)
     return parse_document(data) if data else None

@@ -50,6 +50,8 @@ class AuthorKind(StrEnum):
 
 _ORDER = list(AuthorKind)
 
+_STRANGERS = (AuthorKind.REPOSITORY, AuthorKind.IMPORT, AuthorKind.MEMBER)
+
 BY_PROGRAM = "Evolvable"
 
 _WHY = {
@@ -113,11 +115,7 @@ class Authorship:
     @property
     def is_strangers(self) -> bool:
         """Whether its main file is a stranger's, which no person said yes to."""
-        return self.is_marked and self.main.kind in (
-            AuthorKind.REPOSITORY,
-            AuthorKind.IMPORT,
-            AuthorKind.MEMBER,
-        )
+        return self.is_marked and self.main.kind in _STRANGERS
 
     @property
     def why(self) -> str:
@@ -145,41 +143,45 @@ def authorships(
 
     reader: None for a session without changes.
     """
-    found = library.store.backend.authorship.newest_authors(resources)
-    return _judge_authors(library, found.values(), reader)
+    newest_authors = library.store.backend.authorship.newest_authors(resources)
+    return _judge_authors(library, newest_authors.values(), reader)
 
 
 def version_authorship(
     library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None
 ) -> Authorship:
     """Return the authorship of a version of a resource."""
-    found = library.store.backend.authorship.version_authors(head.id, number)
-    return _judge_authors(library, [found], reader)[head.id] if found is not None else NOBODYS
+    version_authors = library.store.backend.authorship.version_authors(head.id, number)
+    if version_authors is None:
+        return NOBODYS
+    return _judge_authors(library, [version_authors], reader)[head.id]
 
 
 def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
-    """Return the version that a person stands for and that a version is compared with, None where
-    there is none.
+    """Return the version that a person stands for and that this version is compared with, None
+    without one.
     """
-    found = library.store.backend.authorship.version_authors(head.id, number)
-    if found is None:
+    version_authors = library.store.backend.authorship.version_authors(head.id, number)
+    if version_authors is None:
         return None
     trees = {decision.tree for decision in vouchers(library, [head.id])}
     if library.lock is not None:
-        found = _Judge(library, None).discount_unsigned(found)
-    if found.is_decided(trees):
+        version_authors = _Judge(library, None).discount_unsigned(version_authors)
+    if version_authors.is_decided(trees):
         return number
-    base = found.standing_base(trees)
+    base = version_authors.standing_base(trees)
     return base.version if base is not None else None
 
 
 def version_maker(library: JudgedLibrary, head: Head, number: int) -> FileAuthor | None:
     """Return who made a version, None where there is none."""
-    found = library.store.backend.authorship.version_authors(head.id, number)
-    if found is None:
+    version_authors = library.store.backend.authorship.version_authors(head.id, number)
+    if version_authors is None:
         return None
     judge = _Judge(library, None)
-    return judge.maker(judge.discount_unsigned(found) if library.lock is not None else found)
+    return judge.maker(
+        judge.discount_unsigned(version_authors) if library.lock is not None else version_authors
+    )
 
 
 _YOURS = Authorship(AuthorKind.YOU, stands=True)
@@ -187,11 +189,11 @@ _YOURS_APPROVED = replace(_YOURS, approved=True)
 
 
 def _judge_authors(
-    library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Caller | None
+    library: JudgedLibrary, authors_of_versions: Iterable[VersionAuthors], reader: Caller | None
 ) -> dict[int, Authorship]:
     judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
     subject = subject_of(reader.via) if reader is not None else ""
-    for version_authors in found:
+    for version_authors in authors_of_versions:
         # Most versions: the person of this account made them, so no decision on them has to be
         # read.
         plain = (
@@ -223,12 +225,10 @@ def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestati
 
     Where approvals are locked, the signed ones.
     """
-    found = library.store.backend.authorship.attestations_of(resources)
-    return (
-        found
-        if library.lock is None
-        else [attestation for attestation in found if library.lock.has_signed(attestation)]
-    )
+    attestations = library.store.backend.authorship.attestations_of(resources)
+    if library.lock is None:
+        return attestations
+    return [attestation for attestation in attestations if library.lock.has_signed(attestation)]
 
 
 class _Judge:
@@ -238,55 +238,51 @@ class _Judge:
         self._library, self._reader = library, reader
         self._subject = subject_of(reader.via) if reader is not None else ""
 
-    def authorship(self, found: VersionAuthors, trees: set[str]) -> Authorship:
+    def authorship(self, version_authors: VersionAuthors, trees: set[str]) -> Authorship:
+        """Return the authorship of a version. trees: the contents that a person trusts."""
         if self._library.lock is not None:
-            found = self.discount_unsigned(found)
-        if found.is_decided(trees):
-            maker = self._file_author(found.maker)
-            author = FileAuthor(
-                maker.kind if maker.why and found.maker.is_stranger else AuthorKind.YOU
-            )
+            version_authors = self.discount_unsigned(version_authors)
+        if version_authors.is_decided(trees):
+            maker = self._make_file_author(version_authors.maker)
+            is_strangers = bool(maker.why) and version_authors.maker.is_stranger
+            author = FileAuthor(maker.kind if is_strangers else AuthorKind.YOU)
             return Authorship(author.kind, main=author, rest=author, stands=True, approved=True)
-        base_author = self._base_author(found, trees)
-        rest = self._furthest_author(found, "", trees, base_author)
+        base_author = self._find_base_author(version_authors, trees)
+        rest = self._find_furthest_author(version_authors, "", trees, base_author)
         files = {
-            path: self._furthest_author(found, path, trees, base_author)
-            for path in found.provenance.files
+            path: self._find_furthest_author(version_authors, path, trees, base_author)
+            for path in version_authors.provenance.files
         }
-        main = main_file(Kind(found.kind), found.name)
+        main = main_file(Kind(version_authors.kind), version_authors.name)
         name = next((path for path in files if path.casefold() == main.casefold()), main)
-        worst = max((*files.values(), rest), key=_distance)
-        is_new = files.get(name, rest).kind is AuthorKind.AGENT and self._is_new(found, name)
-        changes = tuple(self._changes(found, files))
-        stands = not files and found.standing_base(trees) is not None
-        approved = (
-            stands and found.base is not None and (found.base.proposed or not found.base.is_person)
-        )
+        furthest = max((*files.values(), rest), key=_measure_distance)
         main_author = files.get(name, rest)
-        pulled = self._pull_commit(found)
+        is_agents = main_author.kind is AuthorKind.AGENT
+        base = version_authors.base
+        stands = not files and version_authors.standing_base(trees) is not None
         return Authorship(
-            worst.kind,
-            worst.by,
-            main_author,
-            files,
-            rest,
-            changes,
-            is_new,
-            stands,
-            approved,
-            pulled,
+            furthest.kind,
+            furthest.by,
+            main=main_author,
+            files=files,
+            rest=rest,
+            changes=tuple(self._find_changes(version_authors, files)),
+            is_new=is_agents and self._is_new(version_authors, name),
+            stands=stands,
+            approved=stands and base is not None and (base.proposed or not base.is_person),
+            pulled=self._find_pull_commit(version_authors),
         )
 
-    def _pull_commit(self, found: VersionAuthors) -> str:
+    def _find_pull_commit(self, version_authors: VersionAuthors) -> str:
         """Return the commit of the newest pull that the provenance names and that the person
         follows.
         """
-        authors = sorted(found.others.items(), reverse=True)
+        authors = sorted(version_authors.others.items(), reverse=True)
         # What was there at the base is the person's own, no matter who brought it.
         pulls = (
             author.pull
             for number, author in authors
-            if number != found.provenance.base and self._is_followed(author)
+            if number != version_authors.provenance.base and self._is_followed(author)
         )
         return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
 
@@ -299,87 +295,100 @@ class _Judge:
             return False
         return is_followed(author, self._library.store.backend.trusted_folders())
 
-    def maker(self, found: VersionAuthors) -> FileAuthor:
-        return self._file_author(found.maker)
+    def maker(self, version_authors: VersionAuthors) -> FileAuthor:
+        return self._make_file_author(version_authors.maker)
 
-    def _base_author(self, found: VersionAuthors, trees: set[str]) -> FileAuthor:
+    def _find_base_author(self, version_authors: VersionAuthors, trees: set[str]) -> FileAuthor:
         """Return the author of the files that nobody changed since the base."""
-        base = found.standing_base(trees)
-        author = self._file_author(base) if base is not None else FileAuthor(AuthorKind.YOU)
-        return (
-            FileAuthor(AuthorKind.YOU)
-            if author.kind is AuthorKind.AGENT
-            else replace(author, why="")
-        )
+        base = version_authors.standing_base(trees)
+        if base is None:
+            return FileAuthor(AuthorKind.YOU)
+        author = self._make_file_author(base)
+        # A person stands for the base, so it is unmarked, and what an agent wrote counts as theirs.
+        if author.kind is AuthorKind.AGENT:
+            return FileAuthor(AuthorKind.YOU)
+        return replace(author, why="")
 
-    def discount_unsigned(self, found: VersionAuthors) -> VersionAuthors:
-        """Return the authors of a version if only signed decisions count; unsigned ones count as an
-        agent's.
+    def discount_unsigned(self, version_authors: VersionAuthors) -> VersionAuthors:
+        """Return the authors of a version where only signed decisions count.
+
+        Unsigned ones count as an agent's.
         """
         lock, backend = self._library.lock, self._library.store.backend
         assert lock is not None
         signed = lock.vouched_operations(
-            backend, {author.operation for author in found.others.values() if author.is_person}
+            backend,
+            {author.operation for author in version_authors.others.values() if author.is_person},
         )
-        base = found.base
+        base = version_authors.base
         # The base itself is unsigned: the newest one that is signed takes its place.
         if base is not None and base.is_person and base.operation not in signed:
-            again = backend.authorship.version_authors(
-                found.resource,
-                found.maker.version,
+            signed_authors = backend.authorship.version_authors(
+                version_authors.resource,
+                version_authors.maker.version,
                 lambda author: (
                     author.operation in lock.vouched_operations(backend, [author.operation])
                 ),
             )
-            found = again or found
+            version_authors = signed_authors or version_authors
             signed = lock.vouched_operations(
-                backend, {author.operation for author in found.others.values() if author.is_person}
+                backend,
+                {
+                    author.operation
+                    for author in version_authors.others.values()
+                    if author.is_person
+                },
             )
         others = {
-            number: self._discount_author(author, signed) for number, author in found.others.items()
+            number: self._discount_author(author, signed)
+            for number, author in version_authors.others.items()
         }
-        return replace(found, maker=self._discount_author(found.maker, signed), others=others)
+        return replace(
+            version_authors,
+            maker=self._discount_author(version_authors.maker, signed),
+            others=others,
+        )
 
     def _discount_author(self, author: VersionAuthor, signed: set[int]) -> VersionAuthor:
-        unsigned = author.principal is Principal.UNKNOWN or (
-            author.is_person and author.operation not in signed
-        )
-        return (
-            replace(author, principal=Principal.AGENT, actor=Actor.AGENT, via="file")
-            if unsigned
-            else author
-        )
+        is_unsigned = author.is_person and author.operation not in signed
+        if is_unsigned or author.principal is Principal.UNKNOWN:
+            return replace(author, principal=Principal.AGENT, actor=Actor.AGENT, via="file")
+        return author
 
-    def _furthest_author(
-        self, found: VersionAuthors, path: str, trees: set[str], base_author: FileAuthor
+    def _find_furthest_author(
+        self, version_authors: VersionAuthors, path: str, trees: set[str], base_author: FileAuthor
     ) -> FileAuthor:
         """Return the author of a file: of several the one furthest from the reader.
 
         path: '' for the other files.
         """
-        authors = found.authors_of(path, trees)
+        authors = version_authors.authors_of(path, trees)
         judged = [
-            self._file_author(author, new=self._is_new_by_other_session(author, found, path))
+            self._make_file_author(
+                author, new=self._is_new_by_other_session(author, version_authors, path)
+            )
             for author in authors
         ]
-        return max(judged, key=_distance, default=base_author)
+        return max(judged, key=_measure_distance, default=base_author)
 
     def _is_new_by_other_session(
-        self, author: VersionAuthor, found: VersionAuthors, path: str
+        self, author: VersionAuthor, version_authors: VersionAuthors, path: str
     ) -> bool:
         """Return whether a file is an agent's own, which no person looked at and which another
         session made.
         """
-        return author.is_agent and not self._is_own(author) and self._is_new(found, path)
+        return author.is_agent and not self._is_own(author) and self._is_new(version_authors, path)
 
-    def _is_new(self, found: VersionAuthors, path: str) -> bool:
+    def _is_new(self, version_authors: VersionAuthors, path: str) -> bool:
         """Return whether an agent made a file that is not in the base."""
-        parts = found.provenance.files.get(path, ())
-        first = found.others.get(parts[0].version) if parts else None
+        parts = version_authors.provenance.files.get(path, ())
+        first = version_authors.others.get(parts[0].version) if parts else None
         if first is None or not first.is_agent or parts[0].lines is not None:
             return False  # where lines were compared, there was a file before
-        base = found.provenance.base
-        manifest = self._library.store.backend.manifest(found.resource, base) if base else None
+        base = version_authors.provenance.base
+        manifest = (
+            self._library.store.backend.manifest(version_authors.resource, base) if base else None
+        )
         return manifest is None or path not in manifest
 
     def _is_own(self, author: VersionAuthor) -> bool:
@@ -388,44 +397,40 @@ class _Judge:
             self._reader, author.operation, author.session
         )
 
-    def _file_author(self, version_author: VersionAuthor, *, new: bool = False) -> FileAuthor:
+    def _make_file_author(self, version_author: VersionAuthor, *, new: bool = False) -> FileAuthor:
         kind, by = author_kind(
             version_author.principal, version_author.via, version_author.actor, self._subject
         )
         # Whose text is marked: a stranger's until a person follows or trusts it, an agent's while
         # it is new (or always, under a lock), and that of another member's agent.
-        marked = (
-            kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT)
-            and by != BY_PROGRAM
-            and not self._is_followed(version_author)
-        )
-        marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
-        marked = marked or (
-            kind is AuthorKind.MEMBER and version_author.principal is Principal.AGENT
-        )
-        return FileAuthor(kind, by, _WHY[kind] if marked else "")
+        if kind is AuthorKind.AGENT:
+            is_marked = new or self._library.marks_agents
+        elif kind is AuthorKind.MEMBER:
+            is_marked = version_author.principal is Principal.AGENT
+        elif kind is AuthorKind.YOU or by == BY_PROGRAM:
+            is_marked = False
+        else:
+            is_marked = not self._is_followed(version_author)
+        return FileAuthor(kind, by, _WHY[kind] if is_marked else "")
 
-    def _changes(self, found: VersionAuthors, files: Mapping[str, FileAuthor]) -> list[AgentChange]:
+    def _find_changes(
+        self, version_authors: VersionAuthors, files: Mapping[str, FileAuthor]
+    ) -> list[AgentChange]:
         changes = []
         for path, author in files.items():
             if author.why and author.kind is not AuthorKind.AGENT:
                 continue
-            for part in found.provenance.files[path]:
-                version_author = found.others.get(part.version)
-                if (
-                    version_author is not None
-                    and part.is_there
-                    and self._file_author(version_author).kind is AuthorKind.AGENT
-                ):
-                    changes.append(
-                        AgentChange(
-                            path, part, version_author, self._file_author(version_author).by
-                        )
-                    )
+            for part in version_authors.provenance.files[path]:
+                version_author = version_authors.others.get(part.version)
+                if version_author is None or not part.is_there:
+                    continue
+                part_author = self._make_file_author(version_author)
+                if part_author.kind is AuthorKind.AGENT:
+                    changes.append(AgentChange(path, part, version_author, part_author.by))
         return sorted(changes, key=lambda change: -change.part.version)
 
 
-def _distance(author: FileAuthor) -> tuple[bool, int]:
+def _measure_distance(author: FileAuthor) -> tuple[bool, int]:
     # A marked text is further from the reader than any other.
     return bool(author.why), _ORDER.index(author.kind)
 
@@ -447,20 +452,17 @@ def author_kind(
     if principal is Principal.REPOSITORY:
         return AuthorKind.REPOSITORY, ""
     if principal is Principal.IMPORT:
-        return AuthorKind.IMPORT, BY_PROGRAM if via == QUICKSTART.via else clean_name(
-            via.partition(":")[2]
-        )
+        is_quickstart = via == QUICKSTART.via
+        return AuthorKind.IMPORT, BY_PROGRAM if is_quickstart else clean_name(via.partition(":")[2])
     # A file on disk, which any program of this account can write; it counts as the person's own.
     if principal is Principal.UNKNOWN:
         return AuthorKind.YOU, "file"
-    own = subject_of(via) == subject
-    decides = principal is Principal.PERSON or (
-        principal is Principal.SCRIPT and actor is Actor.HUMAN
-    )
-    if decides:
-        return (AuthorKind.YOU, "") if own else (AuthorKind.MEMBER, _name_of(via) or "owner")
-    by = _name_of(via) or (str(actor) if actor is not Actor.AGENT else "")
-    return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
+    is_own = subject_of(via) == subject
+    is_deciding_script = principal is Principal.SCRIPT and actor is Actor.HUMAN
+    if principal is Principal.PERSON or is_deciding_script:
+        return (AuthorKind.YOU, "") if is_own else (AuthorKind.MEMBER, _find_name(via) or "owner")
+    by = _find_name(via) or (str(actor) if actor is not Actor.AGENT else "")
+    return (AuthorKind.AGENT if is_own else AuthorKind.MEMBER), by
 
 
 def operation_author(operation: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
@@ -483,7 +485,7 @@ _CLIENTS = {
 }
 
 
-def _name_of(via: str) -> str:
+def _find_name(via: str) -> str:
     name = via.partition(":")[2].removeprefix("oauth:")
     return clean_name(_CLIENTS.get(name, name))
 
@@ -540,15 +542,15 @@ def _describe_part(change: AgentChange) -> str:
     if part.lines is None:
         return f"wrote {path}"
     if not part.lines:
-        return f"removed {_count(part.removed)}{place}"
-    return f"changed {_ranges(part.lines)}{place}"
+        return f"removed {_count_lines(part.removed)}{place}"
+    return f"changed {_format_ranges(part.lines)}{place}"
 
 
-def _count(lines: int) -> str:
+def _count_lines(lines: int) -> str:
     return "1 line" if lines == 1 else f"{lines:,} lines"
 
 
-def _ranges(lines: Iterable[int]) -> str:
+def _format_ranges(lines: Iterable[int]) -> str:
     """Return lines in words: `line 9`, `lines 9 and 11`, `lines 3-5, 9 and 12, and more`."""
     spans = list[tuple[int, int]]()
     for line in lines:

@@ -42,10 +42,10 @@ class Caller:
     @property
     def reader(self) -> str | None:
         """Who has the texts that are served to this caller; None where nobody can tell."""
+        if self.conversation is not None:
+            return self.conversation or None
         # One client may hold several sessions in one connection; texts reach the whole connection.
-        return (
-            self.connection or self.session if self.conversation is None else self.conversation
-        ) or None
+        return self.connection or self.session or None
 
     @property
     def identity(self) -> Identity:

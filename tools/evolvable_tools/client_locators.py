@@ -36,7 +36,7 @@ class SkillLocator:
         }
         self._cwd, self._home = cwd or "", home
         self._own = [folder.path for folder in folders if folder.scope == USER_SCOPE]
-        self._client_folders = _claude_folders(folders, self._cwd)
+        self._client_folders = _find_claude_folders(folders, self._cwd)
         self._folders_at: dict[str, str] = {}
 
     def by_name(self, name: str) -> Binding | None:
@@ -50,12 +50,11 @@ class SkillLocator:
                 return binding
             # A link in the person's own folder to a skill of another; a name in a transcript may be
             # any text.
-            own = folder.scope == USER_SCOPE and "/" not in name and name not in ("", ".", "..")
-            if (
-                own
-                and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}"))
-                is not None
-            ):
+            is_own = folder.scope == USER_SCOPE
+            if not is_own or "/" in name or name in ("", ".", ".."):
+                continue
+            linked = self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}")
+            if linked is not None:
                 return linked[0]
         return None
 
@@ -63,10 +62,8 @@ class SkillLocator:
         """Return the skill of this name in a folder of the person's, for a client other than Claude
         Code.
         """
-        return next(
-            (found for path in self._own if (found := self._bindings[path].get(name)) is not None),
-            None,
-        )
+        bindings = (self._bindings[path].get(name) for path in self._own)
+        return next((binding for binding in bindings if binding is not None), None)
 
     def by_path(self, path: str) -> tuple[Binding, str] | None:
         """Return the skill that a file lies in, and the file's path below it; None when it lies in
@@ -79,7 +76,7 @@ class SkillLocator:
         # No path is longer, and a text from a transcript may be.
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
+        real = Path(self._resolve(os.path.join(self._cwd, path))) if self._bindings else Path()
         for folder, bindings in self._bindings.items():
             parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
             for length in range(1, len(parts)):
@@ -88,8 +85,11 @@ class SkillLocator:
                     return binding, "/".join(parts[length:])
         return None
 
-    def _real(self, path: str) -> str:
-        """Return os.path.realpath; a folder that many files lie in is looked at once."""
+    def _resolve(self, path: str) -> str:
+        """Return os.path.realpath.
+
+        A folder that many files lie in is looked at once.
+        """
         folder, name = os.path.split(path)
         # A link has to be resolved itself; of other files only the folder.
         if name in ("", ".", "..") or os.path.islink(path):
@@ -137,12 +137,12 @@ class AgentLocator:
     def by_name(self, name: str) -> Head | None:
         """Return the agent that Claude Code starts by this name.
 
-        None for one that the library does not have, and where a folder of the project that the
-        library does not follow may have one of this name.
+        None for one that the library does not have. None too where a folder of the project that is
+        not watched may have one of this name.
         """
-        found = self._heads_by_name.get(name, ())
+        heads = self._heads_by_name.get(name, ())
         # A name with a colon is of a plugin.
-        if not found or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
+        if not heads or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
             return None
         followed = {folder.path for folder in self._folders}
         here = Path(os.path.realpath(self._cwd))
@@ -150,29 +150,26 @@ class AgentLocator:
             Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents)
         )
         # Another folder may have an agent of this name, which Claude Code would start instead.
-        return (
-            None
-            if any(_may_have_agent(place, name) for place in places if place not in followed)
-            else found[0]
-        )
+        if any(_may_have_agent(place, name) for place in places if place not in followed):
+            return None
+        return heads[0]
 
     @cached_property
     def _heads_by_name(self) -> dict[str, list[Head]]:
         """By name in the head of the file: the agents of the project before the user's."""
         heads_by_name: dict[str, list[Head]] = {}
-        for folder in _claude_folders(self._folders, self._cwd, "agents"):
+        for folder in _find_claude_folders(self._folders, self._cwd, "agents"):
             bindings = self._library.working_copies.bindings.of_folder(folder)
             heads = self._library.store.backend.heads_by_id(
                 [binding.resource for binding in bindings.values()]
             )
             for head in heads.values():
                 if head.version is not None:
-                    heads_by_name.setdefault(
-                        summarize(self._document(head, head.latest)).name, []
-                    ).append(head)
+                    name = summarize(self._read_document(head, head.latest)).name
+                    heads_by_name.setdefault(name, []).append(head)
         return heads_by_name
 
-    def _document(self, head: Head, version: int) -> Document:
+    def _read_document(self, head: Head, version: int) -> Document:
         try:
             data = self._library.store.file(head, main_file(head.kind, head.name), version).data
         except TryAgain:
@@ -182,7 +179,7 @@ class AgentLocator:
         return parse_document(data)
 
     def _is_text_of(self, head: Head, version: int, prompt: str) -> bool:
-        document = self._document(head, version)
+        document = self._read_document(head, version)
         text, prompt_text = self._library.redact(document.body).strip(), prompt.strip()
         if not text or "memory" not in document.fields:
             return bool(text) and prompt_text == text
@@ -196,15 +193,15 @@ def _may_have_agent(place: Path, name: str) -> bool:
     """Return whether an agent of this name may lie in a folder outside of the library; True in
     doubt.
     """
-    seen = 0
+    count = 0
     for folder, _, files in os.walk(place):
         for file in (os.path.join(folder, file) for file in files):
-            seen += 1
-            if seen > MAX_AGENT_FILES or (
-                file.casefold().endswith(".md") and _may_be_named(Path(file), name)
-            ):
+            count += 1
+            if count > MAX_AGENT_FILES:
                 return True
-        seen += 1
+            if file.casefold().endswith(".md") and _may_be_named(Path(file), name):
+                return True
+        count += 1  # the folder itself
     return False
 
 
@@ -218,15 +215,14 @@ def _may_be_named(file: Path, name: str) -> bool:
         return True
     document = parse_document(data)
     # Another parser may read such a head in another way, and find the name.
-    odd = [
-        defect
+    has_defects = any(
+        defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
         for defect in document.defects
-        if defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
-    ]
-    return bool(odd) or name.encode() in data or summarize(document).name == name
+    )
+    return has_defects or name.encode() in data or summarize(document).name == name
 
 
-def _claude_folders(
+def _find_claude_folders(
     folders: list[WatchedFolder], cwd: str, last: str = "skills"
 ) -> list[WatchedFolder]:
     """Return the folders whose skills, or agents, Claude Code knows by name: those of the project

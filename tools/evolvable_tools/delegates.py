@@ -29,7 +29,6 @@ from evolvable_tools.caller import JudgedLibrary
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A name of an agent that is safe in an instruction and in a head: nothing in it needs quotes."""
 
-
 MAX_AGENTS = 5
 """Agents that a skill may name for its work."""
 
@@ -64,11 +63,9 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
         return None
     # A ref that is named twice counts once; the first one is the preferred agent.
     first, *others = dict.fromkeys(agents)
-    return (
-        NamedDelegate(first, terms, tuple(others))
-        if all(agent.kind is Kind.AGENT for agent in agents)
-        else None
-    )
+    if any(agent.kind is not Kind.AGENT for agent in agents):
+        return None
+    return NamedDelegate(first, terms, tuple(others))
 
 
 def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelegate | None:
@@ -99,10 +96,10 @@ def delegate_author(library: JudgedLibrary, skill: Head, version: int) -> FileAu
     """Return who changed the delegate that a version of a skill names, None where it is
     in force.
     """
-    return field_author(library, skill, version, _delegate_field)
+    return field_author(library, skill, version, _read_delegate)
 
 
-def _delegate_field(document: Document) -> Delegate | None:
+def _read_delegate(document: Document) -> Delegate | None:
     return summarize(document).delegate
 
 
@@ -111,17 +108,12 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
     none.
 
     That is the delegate in force of its newest version, where it lies beside the skills in the
-    wanted version. The tool starts it every time and without the conversation, so a delegate for
-    long tasks, or one that needs the earlier messages, is not started this way, nor is one of
-    several. folder: of the skills.
+    wanted version. The tool starts it every time and without the conversation. So a delegate for
+    long tasks is not started this way, nor one that needs the earlier messages, nor one of several.
+    folder: of the skills.
     """
     delegate = delegate_of(library, skill, skill.latest)
-    if (
-        delegate is None
-        or delegate.others
-        or delegate.terms.when != "always"
-        or delegate.terms.input != "task"
-    ):
+    if delegate is None or not _suits_tool(delegate):
         return ""
     agent, why = visible_agent(library, scopes, delegate.agent)
     if agent is None or why or not delegate_in_force(library, skill, skill.latest):
@@ -130,8 +122,16 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
     name = summarize(document).name if document is not None else ""
     if not PLAIN_NAME.fullmatch(name) or version_authorship(library, agent, agent.latest).main.why:
         return ""
-    versions = _versions_beside(library, agent, folder)
+    versions = _find_versions_beside(library, agent, folder)
     return name if versions and delegate.agent.version in (None, *versions) else ""
+
+
+def _suits_tool(delegate: NamedDelegate) -> bool:
+    """Return whether the Skill tool starts an agent as this delegate wants: always, for the task
+    alone.
+    """
+    terms = delegate.terms
+    return not delegate.others and terms.when == "always" and terms.input == "task"
 
 
 def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
@@ -140,17 +140,16 @@ def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
     """
     folders = library.store.backend.bindings.folders()
     folder = next((candidate for candidate in folders if candidate.id == binding.folder), None)
+    if folder is None:
+        return ""
     try:
-        return (
-            forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE))
-            if folder
-            else ""
-        )
+        main = read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)
     except OSError:
         return ""
+    return forked_agent(main)
 
 
-def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:
+def _find_versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:
     """Return the versions of an agent that lie in the folder of agents beside a folder
     of skills.
     """

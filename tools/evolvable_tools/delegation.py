@@ -48,7 +48,7 @@ MAX_SKILLS = 50
 class DelegateStatus:
     """The agent that a skill names. version: that would do the work, None where there is none.
 
-    available: whether it can be given the work; why: what prevents that, '' for nothing.
+    available: whether it can be given the work. why: what prevents that, '' for nothing.
     """
 
     ref: str
@@ -62,8 +62,8 @@ class Delegation:
     """A delegate that can be given the work of a skill. text: of its AGENT.md below the head.
 
     notice: why the agent's text stands between marks, '' where it does not. subagent: the name by
-    which Claude Code starts it where the caller works, '' where it is not checked out there in this
-    version, or nobody whom the user trusts answers for it.
+    which Claude Code starts it where the caller works. It is '' where this version is not checked
+    out there, or nobody whom the user trusts answers for it.
     """
 
     agent: Head
@@ -115,18 +115,12 @@ def find_delegation(
 
     task_type: as for `delegate_status`.
     """
-    delegate = delegate_of(library, head, version)
-    delegate = (
-        choose_delegate(library, caller.scopes, delegate, head, task_type)
-        if delegate is not None
-        else None
-    )
-    agent, why = (
-        visible_agent(library, caller.scopes, delegate.agent)
-        if delegate is not None
-        else (None, "")
-    )
-    if delegate is None or agent is None or why or not delegate_in_force(library, head, version):
+    named = delegate_of(library, head, version)
+    if named is None:
+        return None
+    delegate = choose_delegate(library, caller.scopes, named, head, task_type)
+    agent, why = visible_agent(library, caller.scopes, delegate.agent)
+    if agent is None or why or not delegate_in_force(library, head, version):
         return None
     number = delegate.agent.version or agent.latest
     document = main_document(library, agent, number)
@@ -139,9 +133,8 @@ def find_delegation(
     if caller.project and not notice and PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
     is_checked_out = started is not None and (started.id, started.latest) == (agent.id, number)
-    return Delegation(
-        agent, number, document.body.strip(), delegate.terms, notice, name if is_checked_out else ""
-    )
+    subagent = name if is_checked_out else ""
+    return Delegation(agent, number, document.body.strip(), delegate.terms, notice, subagent)
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
@@ -166,7 +159,7 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
         for agent in delegate.agents
     }
     missing = [f"its delegate {agent} does nothing: {why}" for agent, why in whys.items() if why]
-    return [*missing, *_unknown_words(document)]
+    return [*missing, *_find_unknown_words(document)]
 
 
 def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
@@ -177,13 +170,12 @@ def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
         for head in library.store.heads(kind):
             main = main_file(head.kind, head.name)
             try:
-                found = delegate_warnings(
-                    library, head.ref.within(head.scope), {main: library.store.file(head, main)}
-                )
+                files = {main: library.store.file(head, main)}
+                warnings = delegate_warnings(library, head.ref.within(head.scope), files)
             except EvolvableError:
                 continue
-            if found:
-                yield head.ref, found
+            if warnings:
+                yield head.ref, warnings
 
 
 def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], list[str]]:
@@ -192,41 +184,40 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
     Parts are the delegates of skills, the skills of agents, the parts of those, and so on. Parts
     that nobody whom the user trusts answers for are not followed, and no such agent is added.
     """
-    found: dict[int, Head] = {}
+    wanted: dict[int, Head] = {}
     missing: list[str] = []
     waiting = list(chosen)
     while waiting:
         head = waiting.pop(0)
-        if head.id in found:
+        if head.id in wanted:
             continue
-        found[head.id] = head
+        wanted[head.id] = head
         document = main_document(library, head, head.latest)
-        # The parts that the version names are another author's, who must not decide what is written
-        # into a folder.
-        if document is None or not in_force(
-            library, head, head.latest, partial(_named_parts, head)
-        ):
+        if document is None:
             continue
-        for ref in _named_parts(head, document):
+        # Parts that are out of force are another author's, who must not decide what is written into
+        # a folder.
+        if not in_force(library, head, head.latest, partial(_find_named_parts, head)):
+            continue
+        for ref in _find_named_parts(head, document):
             part = living(library, ref, (head.scope,))
             if part is None:
                 missing.append(
                     f"{head.ref} names {ref}, which the scope {head.scope} does not have"
                 )
-            elif (
-                not (part_author := authorships(library, [part.id])[part.id]).stands
-                and part_author.kind != "you"
-            ):
+                continue
+            authorship = authorships(library, [part.id])[part.id]
+            if not authorship.stands and authorship.kind != "you":
                 missing.append(
                     f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is "
                     "not written"
                 )
             else:
                 waiting.append(part)
-    return list(found.values()), missing
+    return list(wanted.values()), missing
 
 
-def _named_parts(head: Head, document: Document) -> list[Ref]:
+def _find_named_parts(head: Head, document: Document) -> list[Ref]:
     if head.kind is Kind.AGENT:
         return [Ref(Kind.SKILL, name) for name in agent_skills(document.fields)]
     delegate = parse_delegate(summarize(document).delegate) if head.kind is Kind.SKILL else None
@@ -250,11 +241,8 @@ def find_missing_checkouts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
     for head in library.store.backend.heads_by_id(checked_out[Kind.SKILL]).values():
         delegate = delegate_of(library, head, head.latest)
         scopes = library.scopes_from(head.scope)
-        agents = (
-            [visible_agent(library, scopes, ref)[0] for ref in delegate.agents]
-            if delegate is not None
-            else []
-        )
+        refs = delegate.agents if delegate is not None else ()
+        agents = [visible_agent(library, scopes, ref)[0] for ref in refs]
         warnings = [
             f"its delegate {agent.ref} is not checked out for Claude Code:"
             " `evolvable folders checkout claude-code` does it"
@@ -282,10 +270,10 @@ def agent_skills(fields: Mapping[str, object]) -> list[str]:
     Those of plugins are left out.
     """
     value = fields.get("skills")
-    texts: Iterable[object] = (
-        value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-    )
-    names = [text.strip() for text in texts if isinstance(text, str)]
+    # A head may have a list, or one text with commas.
+    texts: object = value.split(",") if isinstance(value, str) else value
+    items = texts if isinstance(texts, list) else []
+    names = [text.strip() for text in items if isinstance(text, str)]
     return [name for name in dict.fromkeys(names) if _is_name(name)][:MAX_SKILLS]
 
 
@@ -296,7 +284,7 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _unknown_words(document: Document) -> list[str]:
+def _find_unknown_words(document: Document) -> list[str]:
     """Return what is said of a block whose words are none of the known ones."""
     metadata = document.fields.get("metadata")
     block = (metadata if isinstance(metadata, dict) else {}).get(
@@ -317,16 +305,12 @@ def start_text(delegation: Delegation, skill: str) -> str:
     terms, name = delegation.terms, delegation.subagent
     inputs = "the task, the paths of the files that it needs"
     inputs += ", what was said so far that bears on it" if terms.input == "history" else ""
-    back = (
-        "a summary of what it did"
-        if terms.returns == "summary"
-        else "the paths of the files that it wrote"
-    )
-    opening = (
-        f"For a long task, run this in the sub-agent `{name}`"
-        if terms.when == "long"
-        else (f"Run this in the sub-agent `{name}`")
-    )
+    back = "the paths of the files that it wrote"
+    if terms.returns == "summary":
+        back = "a summary of what it did"
+    opening = f"Run this in the sub-agent `{name}`"
+    if terms.when == "long":
+        opening = f"For a long task, run this in the sub-agent `{name}`"
     return (
         f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless"
         f" you are that sub-agent. Give it: {inputs}, and the words"
@@ -337,9 +321,7 @@ def start_text(delegation: Delegation, skill: str) -> str:
 
 def inline_text(delegation: Delegation) -> str:
     """Return how a client without sub-agents of ours is told to work as the agent itself."""
-    opening = (
-        "For a long task, work as this agent"
-        if delegation.terms.when == "long"
-        else "Work as this agent"
-    )
+    opening = "Work as this agent"
+    if delegation.terms.when == "long":
+        opening = "For a long task, work as this agent"
     return f"{opening} ({delegation.ref}):\n\n{delegation.marked_text}"

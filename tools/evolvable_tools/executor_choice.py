@@ -6,7 +6,7 @@ upper end is chosen. So one that is hardly known is tried, and one that does wor
 once that is clear. Where the task type is known, an agent's ends at that type have an interval of
 their own. It weighs as much as it is probable that the type makes a difference, and that of all
 ends weighs the rest: a type with few ends borrows from the others. Source: SkillMAS, executor
-utility; the optimistic choice is that of bandits (upper confidence bounds).
+utility. The optimistic choice is that of bandits (upper confidence bounds).
 """
 
 import math
@@ -46,11 +46,11 @@ def choose_delegate(
     skill: Head,
     task_type: str = "",
 ) -> NamedDelegate:
-    """Return the delegate with the agent that is given the work first, of those that these scopes
+    """Return the delegate with the agent first that is given the work, of those that these scopes
     see.
 
-    As it is where a skill names one agent, or where none of several is seen. task_type: of the
-    work, '' where it is not known.
+    A delegate with one agent, or with none that is seen, stays as it is. task_type: of the work, ''
+    where it is not known.
     """
     if not delegate.others:
         return delegate
@@ -74,9 +74,9 @@ def choose_delegate(
 def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
     """Return the executor with the highest upper bound, of equal ones the first.
 
-    work: of each, in the order in which they are named. The bound is the upper end of Wilson's
-    interval, of the ends at the task type and of all ends, averaged by the probability that the
-    type makes a difference.
+    work: of each, in the order in which they are named. The bound is the average of two upper ends
+    of Wilson's interval: of the ends at the task type, and of all ends. The weight of the first is
+    the probability that the type makes a difference.
     """
     order, differs = list(work), type_probability(work.values())
 
@@ -97,13 +97,11 @@ def type_probability(work: Iterable[VerifiedWork]) -> float:
     type and one elsewhere; before the ends every rate is equally probable.
     """
     factor = 0.0
-    for executor_work in work:
-        apart = _log_evidence(executor_work.good, executor_work.n) + _log_evidence(
-            executor_work.other_good, executor_work.other_n
-        )
-        factor += apart - _log_evidence(
-            executor_work.good + executor_work.other_good, executor_work.n + executor_work.other_n
-        )
+    for each in work:
+        here = _log_evidence(each.good, each.n)
+        elsewhere = _log_evidence(each.other_good, each.other_n)
+        together = _log_evidence(each.good + each.other_good, each.n + each.other_n)
+        factor += here + elsewhere - together
     return 1 / (1 + math.exp(-min(factor, MAX_LOG))) if factor > -MAX_LOG else 0.0
 
 
@@ -142,22 +140,18 @@ def verified_work(
     # A connection counts once for each agent, or one long session would outweigh all others.
     last: dict[tuple[str, int], tuple[str, float]] = {}
     for execution in executions:
-        used = any(use.resource == skill and use.used for use in execution.uses)
-        if (
-            used
-            and execution.agent is not None
-            and execution.grade is Grade.VERIFIED
-            and execution.outcome in REWARDS
-        ):
-            last[execution.link or execution.session, execution.agent] = (
-                types.get(execution.session, ""),
-                REWARDS[execution.outcome],
-            )
-    found: dict[tuple[int, str], tuple[int, int]] = {}
+        if execution.agent is None or execution.grade is not Grade.VERIFIED:
+            continue
+        if execution.outcome is None or execution.outcome not in REWARDS:
+            continue
+        if any(use.resource == skill and use.used for use in execution.uses):
+            end = types.get(execution.session, ""), REWARDS[execution.outcome]
+            last[execution.link or execution.session, execution.agent] = end
+    counts: dict[tuple[int, str], tuple[int, int]] = {}
     for (_, agent), (kind, reward) in last.items():
-        good, n = found.get((agent, kind), (0, 0))
-        found[agent, kind] = (good + int(reward), n + 1)
-    return found
+        good, n = counts.get((agent, kind), (0, 0))
+        counts[agent, kind] = (good + int(reward), n + 1)
+    return counts
 
 
 def work_at_type(
@@ -167,8 +161,8 @@ def work_at_type(
 
     Without a type all of it is of the type.
     """
-    wanted_type, found = plain_task_type(task_type), dict[int, VerifiedWork]()
+    wanted_type, by_agent = plain_task_type(task_type), dict[int, VerifiedWork]()
     for (agent, kind), (good, n) in work.items():
-        before = found.get(agent, VerifiedWork())
-        found[agent] = before.with_ends(good, n, here=not wanted_type or kind == wanted_type)
-    return found
+        before = by_agent.get(agent, VerifiedWork())
+        by_agent[agent] = before.with_ends(good, n, here=not wanted_type or kind == wanted_type)
+    return by_agent

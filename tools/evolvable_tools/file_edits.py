@@ -110,10 +110,8 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
             f"{owner} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}."
         )
     check_text(edit.path, data, owner)
-    old, new = (
-        encode_text(edit.path, edit.old),
-        encode_text(edit.path, edit.new),
-    )
+    old = encode_text(edit.path, edit.old)
+    new = encode_text(edit.path, edit.new)
     # An empty old text would be found everywhere.
     count = data.count(old) if old else 0
     crlf = b"\r\n" in data
@@ -121,10 +119,10 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
         old = _with_crlf(old)
         count = data.count(old)
     if count != 1:
-        found = "is not there" if count == 0 else f"is there {count} times"
+        state = "is not there" if count == 0 else f"is there {count} times"
         ends = " Its lines end with CRLF; the search tried \\n and CRLF." if crlf else ""
         raise EditConflict(
-            f"The old text {found} in {edit.path} of {owner}.{ends}",
+            f"The old text {state} in {edit.path} of {owner}.{ends}",
             "Give a piece of the head's text that is in the file exactly once; "
             "get_resource shows it.",
         )
@@ -143,10 +141,8 @@ def _replace_once(data: bytes, old: bytes, new: bytes) -> bytes:
     end = data.find(b"\n", at)
     if end < 0:  # the last line has no end: it goes by the one before
         end = data.rfind(b"\n")
-    return data.replace(
-        old,
-        _with_crlf(new) if data[: max(end, 0)].endswith(b"\r") else new,
-    )
+    is_crlf = data[: max(end, 0)].endswith(b"\r")
+    return data.replace(old, _with_crlf(new) if is_crlf else new)
 
 
 def _with_crlf(data: bytes) -> bytes:

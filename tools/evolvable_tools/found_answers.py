@@ -36,29 +36,24 @@ NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
 
 _WHY = 120  # characters of the reason of a sure match
 # Falling, as `first_fitting` needs it. Steps are smaller for the short texts of a choice.
-_LENGTHS = (
-    *range(ABOUT, CHOICE_ABOUT, -20),
-    *range(CHOICE_ABOUT, LEAST_ABOUT, -10),
-    LEAST_ABOUT,
-)
+_LENGTHS = (*range(ABOUT, CHOICE_ABOUT, -20), *range(CHOICE_ABOUT, LEAST_ABOUT, -10), LEAST_ABOUT)
 
 Answer = dict[str, Any]
 
 
 def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
     """Return the answer of a search. detail: with every field of every match, in order."""
-    answer = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](
-        found
-    )
+    answerers = {
+        Verdict.SURE: _answer_sure,
+        Verdict.CHOOSE: _answer_choice,
+        Verdict.NONE: _answer_none,
+    }
+    answer = answerers[found.verdict](found)
     if not detail:
         return answer
-    matches, stages = (
-        [_fields_of(match) for match in found.matches],
-        [asdict(stage) for stage in found.stages],
-    )
     return answer | {
-        "matches": matches,
-        "stages": stages,
+        "matches": [_list_fields(match) for match in found.matches],
+        "stages": [asdict(stage) for stage in found.stages],
         "notice": found.notice,
         "fits": found.fits,
     }
@@ -75,11 +70,13 @@ _MATCH_FIELDS = (
     "maturity",
     "author",
     "by",
-    *("reported", "verified", "marked"),
+    "reported",
+    "verified",
+    "marked",
 )
 
 
-def _fields_of(match: "Match") -> Answer:
+def _list_fields(match: "Match") -> Answer:
     """Return every promised field of a match."""
     delegate = asdict(match.delegate) if match.delegate is not None else None
     return {name: getattr(match, name) for name in _MATCH_FIELDS} | {"delegate": delegate}
@@ -87,16 +84,15 @@ def _fields_of(match: "Match") -> Answer:
 
 def answer_size(answer: Mapping[str, Any]) -> int:
     """Return the bytes of an answer."""
-    return len(
-        json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    )
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "replace"))
 
 
-def _begin(found: FoundSkills) -> Answer:
+def _begin_answer(found: FoundSkills) -> Answer:
     return {"search_id": found.search_id, "verdict": str(found.verdict)}
 
 
-def _sure(found: FoundSkills) -> Answer:
+def _answer_sure(found: FoundSkills) -> Answer:
     first = found.matches[0]
     begin, text, end = split_marks(first.description)
     # Reasons quote the description: of a marked one they are left out.
@@ -110,7 +106,7 @@ def _sure(found: FoundSkills) -> Answer:
             about=f"{begin}{about}{end}" if about else "", why=why, delegate=delegate
         )
         notice = found.notice if begin and about else ""
-        fields = _begin(found) | {
+        fields = _begin_answer(found) | {
             "use": use | {"confidence": first.confidence},
             "also": also[:others],
         }
@@ -120,26 +116,22 @@ def _sure(found: FoundSkills) -> Answer:
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
     length = first_fitting(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
     others = first_fitting(
-        range(ALSO, -1, -1),
-        lambda others: answer_size(answer(length, others)) <= SURE_BYTES,
+        range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES
     )
     return answer(length, others)
 
 
-def _none(found: FoundSkills) -> Answer:
+def _answer_none(found: FoundSkills) -> Answer:
     nearest = [match.ref for match in found.matches[:NEAREST]]
 
     def answer(count: int) -> Answer:
-        return _begin(found) | {"nearest": nearest[:count]}
+        return _begin_answer(found) | {"nearest": nearest[:count]}
 
-    return answer(
-        first_fitting(
-            range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES
-        )
-    )
+    numbers = range(NEAREST, -1, -1)
+    return answer(first_fitting(numbers, lambda count: answer_size(answer(count)) <= NONE_BYTES))
 
 
-def _choose(found: FoundSkills) -> Answer:
+def _answer_choice(found: FoundSkills) -> Answer:
     rest: list[Match | FurtherChoice] = [*found.matches, *found.further]
     # Where a match fits, what does not match at all is named and no more.
     described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
@@ -160,21 +152,18 @@ def _choose(found: FoundSkills) -> Answer:
             else:
                 own.append({"ref": choice.ref} | given_fields(about=about))
         fields = (
-            _begin(found)
+            _begin_answer(found)
             | {"note": NOTE, "choices": own}
             | given_fields(also=", ".join(names[:some]))
         )
         if theirs:
-            fields["others"] = {
-                "notice": found.notice,
-                "text": number + "\n".join(theirs) + end,
-            }
+            fields["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
         return fields
 
-    return _fitting(answer, len(described), len(names), limit)
+    return _fit_answer(answer, len(described), len(names), limit)
 
 
-def _fitting(
+def _fit_answer(
     answer: Callable[[int, int, int, int], Answer], choices: int, names: int, limit: int
 ) -> Answer:
     """Return the fullest answer within the limit: first texts get shorter, then names and at last
@@ -192,16 +181,13 @@ def _fitting(
         lengths, lambda length: size(length, length // 2, choices, names) <= limit
     )
     later = first_fitting(
-        range(length // 2, -1, -10),
-        lambda later: size(length, later, choices, names) <= limit,
+        range(length // 2, -1, -10), lambda later: size(length, later, choices, names) <= limit
     )
     some = first_fitting(
-        range(names, -1, -1),
-        lambda some: size(length, later, choices, some) <= limit,
+        range(names, -1, -1), lambda some: size(length, later, choices, some) <= limit
     )
     length = first_fitting(
-        range(length, -1, -10),
-        lambda length: size(length, later, choices, some) <= limit,
+        range(length, -1, -10), lambda length: size(length, later, choices, some) <= limit
     )
     count = first_fitting(
         range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit

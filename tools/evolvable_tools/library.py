@@ -83,7 +83,7 @@ class LibraryOptions(TypedDict, total=False):
     the redactor of secrets, by default the built-in one. policies: how proposals of a kind are
     treated; by default a person is asked. level: which changes of an agent wait for a person, by
     default `guarded`. lock: the key that decisions are signed with, None without a lock on
-    approvals. trusted_folders: those that the person trusts now, by default every one; decisions on
+    approvals. trusted_folders: those that the person trusts now, by default every one. Decisions on
     other folders do not count. followed_folders: those for which the scan alone decides on a pull,
     by default none. bulk: indexes many changes in another process; by default this process does.
     trials: decides on versions on trial, by default none. marks_agents: whether changes of agents
@@ -125,7 +125,7 @@ class Library:
         self.impressions = ImpressionLog(store.backend, store.home / UNWRITTEN)
         self.served_texts = ServedTexts()
         self.compare_later: Callable[[Caller, int], None] = self._leave_for_status
-        """Leaves a resource with a new description to a later comparison; a server compares it
+        """Leaves a resource with a new description to a later comparison. A server compares it
         itself instead.
         """
 
@@ -153,7 +153,10 @@ class Library:
 
     @cached_property
     def index(self) -> "Index":
-        """The text index; every search updates it first."""
+        """The text index.
+
+        Every search updates it first.
+        """
         return search.Index.open(self.store, bulk=self._bulk)
 
     @cached_property
@@ -276,7 +279,10 @@ class Library:
         return self._redactor()
 
     def redact(self, text: str) -> str:
-        """Return a text without secrets; texts of callers are stored and sent only in this form."""
+        """Return a text without secrets.
+
+        Texts of callers are stored and sent only in this form.
+        """
         return self._redactor().redact(text)[0] if text else text
 
     def transaction(
@@ -355,9 +361,9 @@ class Library:
         return head, places
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
-        """Write a change into the folders; return a warning for each that could not be written.
+        """Write a change into the folders, and return a warning for each that could not be written.
 
-        created: the resources are new; they are written into every folder of their scope.
+        created: the resources are new. They are written into every folder of their scope.
         """
         return self.working_copies.checkout(refs, created=created)
 

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from evolvable_store import Files, find_frontmatter
 
 MAX_PARSED = 256 * 1024
-"""Bytes of a file that is parsed; a longer one is one section."""
+"""Bytes of a file that is parsed. A longer one is one section."""
 
 _FROZEN = re.compile(r"<!--\s*frozen\s*-->")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -60,32 +60,26 @@ def read_sections(data: bytes) -> list[MarkdownSection]:
     lines = [offset, *(offset + match.end() for match in _LINE_END.finditer(body))]
     tokens = _PARSER.parse(body)
     frozen = [token.map[0] for token in tokens if _is_frozen_mark(token) and token.map]
-    found, used = list[MarkdownSection](), set[str]()
-    for name, first, last in _spans(tokens, len(lines)):
+    sections, used_ids = list[MarkdownSection](), set[str]()
+    for name, first, last in _find_spans(tokens, len(lines)):
         start, end = (lines[line] if line < len(lines) else len(text) for line in (first, last))
         marked = any(first <= line < last for line in frozen)
-        found.append(MarkdownSection(_unique(name, used), start, end, marked))
-    return found
+        sections.append(MarkdownSection(_make_id(name, used_ids), start, end, marked))
+    return sections
 
 
 def _is_frozen_mark(token: Token) -> bool:
     return token.type == "html_block" and _FROZEN.search(token.content) is not None
 
 
-def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, int]]:
+def _find_spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, int]]:
     """Yield the heading of each section, None for the text before the first, with its first line
     and the line after.
     """
     name: str | None = None
     first = 0
     for at, token in enumerate(tokens):
-        # A heading within a quotation or a list begins no section.
-        if (
-            token.type != "heading_open"
-            or token.level
-            or token.tag not in ("h1", "h2")
-            or token.map is None
-        ):
+        if token.map is None or not _is_section_heading(token):
             continue
         if token.tag == "h1" and name is None:
             continue  # a title belongs to what stands before the first section
@@ -94,7 +88,12 @@ def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, i
     yield name, first, lines
 
 
-def _unique(heading: str | None, used: set[str]) -> str:
+def _is_section_heading(token: Token) -> bool:
+    # A heading within a quotation or a list, which has a level, begins no section.
+    return token.type == "heading_open" and not token.level and token.tag in ("h1", "h2")
+
+
+def _make_id(heading: str | None, used: set[str]) -> str:
     if heading is None:
         return ""
     slug = _SLUG.sub("-", heading.lower()).strip("-")[:80].strip("-") or "section"
@@ -108,17 +107,17 @@ def _unique(heading: str | None, used: set[str]) -> str:
 
 def frozen_sections(files: Files) -> dict[str, str]:
     """Return the texts of all frozen sections, by path and id."""
-    found = dict[str, str]()
+    texts = dict[str, str]()
     for path, file in files.items():
         # Most files have no such word, and are not parsed.
         if path.endswith(".md") and b"frozen" in file.data:
             text = file.data.decode("utf-8", "replace")
-            found |= {
+            texts |= {
                 f"{path}#{section.id}": text[section.start : section.end]
                 for section in read_sections(file.data)
                 if section.frozen
             }
-    return found
+    return texts
 
 
 def changed_frozen_sections(before: Files, after: Files) -> list[str]:

@@ -38,9 +38,9 @@ def format_success(success: float | None, rated: int) -> str:
     """
     if success is None or not rated:
         return ""
-    return (
-        f"{success:.0%} of {rated}" if rated >= ENOUGH else f"{round(success * rated)} of {rated}"
-    )
+    if rated < ENOUGH:
+        return f"{round(success * rated)} of {rated}"
+    return f"{success:.0%} of {rated}"
 
 
 def wilson_interval(successes: int, ends: int, z: float = Z) -> tuple[float, float]:
@@ -117,10 +117,7 @@ class Utility:
         Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of
         the rewards.
         """
-        return Utility(
-            self.value + (1 / (1 + self.n)) * (reward - self.value),
-            self.n + 1,
-        )
+        return Utility(self.value + (1 / (1 + self.n)) * (reward - self.value), self.n + 1)
 
 
 def plain_task_type(words: str) -> str:
@@ -151,7 +148,7 @@ def agent_episodes(
     """Return the episodes of verified sessions, cut by agent: of each connection and agent the last
     one.
 
-    The main agent's end is that of the session; an item of a run of agents has no main agent. An
+    The main agent's end is that of the session. An item of a run of agents has no main agent. An
     agent of the library has an episode of its own, with the end of its execution, where that is
     verified; other sub-agents have none.
     """
@@ -162,17 +159,11 @@ def agent_episodes(
         (end.link or end.session, MAIN_AGENT): (end.session, end.outcome, end.at) for end in own
     }
     for execution in executions:
-        if (
-            execution.agent is not None
-            and execution.grade is Grade.VERIFIED
-            and execution.outcome in REWARDS
-            and execution.session in kinds
-        ):
-            last[execution.link or execution.session, execution.executor] = (
-                execution.session,
-                execution.outcome,
-                execution.at,
-            )
+        if execution.agent is None or execution.grade is not Grade.VERIFIED:
+            continue
+        if execution.outcome in REWARDS and execution.session in kinds:
+            key = execution.link or execution.session, execution.executor
+            last[key] = execution.session, execution.outcome, execution.at
     return [
         AgentEpisode(agent, kinds[session], outcome, session, at)
         for (_, agent), (session, outcome, at) in last.items()

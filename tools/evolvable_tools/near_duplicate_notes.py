@@ -24,18 +24,18 @@ FoundPairs = Sequence[tuple[int, int]]
 
 def leave_for_status(home: Path, resources: Iterable[int]) -> None:
     """Have the next `evolvable status` compare these resources with the others."""
-    _append(home, [{"resource": resource} for resource in resources])
+    _append_rows(home, [{"resource": resource} for resource in resources])
 
 
 def note_pairs(home: Path, resource: int, pairs: FoundPairs) -> None:
     """Keep which near duplicates a resource has, for the next `evolvable status`.
 
-    None replaces earlier ones.
+    They replace those of earlier notes, also where there are none now.
     """
-    _append(home, [{"resource": resource, "pairs": pairs}])
+    _append_rows(home, [{"resource": resource, "pairs": pairs}])
 
 
-def _append(home: Path, rows: Sequence[object]) -> None:
+def _append_rows(home: Path, rows: Sequence[object]) -> None:
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     if not text:
         return
@@ -81,6 +81,7 @@ def _read_row(line: bytes) -> tuple[int, list[tuple[int, int]] | None]:
     """Return one note. Raise ValueError, TypeError or KeyError for what is none."""
     row = json.loads(line)
     pairs = row.get("pairs") if isinstance(row, dict) else None
-    return int(row["resource"]), None if pairs is None else [
-        (int(other), int(percent)) for other, percent in pairs
-    ]
+    resource = int(row["resource"])
+    if pairs is None:
+        return resource, None
+    return resource, [(int(other), int(percent)) for other, percent in pairs]

@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 
 Step = Callable[[str], AbstractContextManager[Progress]]
-"""Begins a step with this label; the context yields what takes its progress, and ends the step."""
+"""Begins a step with this label. The context yields what takes its progress, and ends the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.redaction import certain_runs
 
 RULES = 1
-"""Counts up whenever the rules find something else; every blob is then looked at once more."""
+"""Counts up whenever the rules find something else. Every blob is then looked at once more."""
 
 ENV_FILE = "env-file"
 MAX_NAMED = 10  # secrets that a message names
@@ -54,10 +54,8 @@ def leak_id(secret: str) -> str:
     every place.
     """
     # The prefix keeps the plain SHA-256 of a secret, which could be looked up, out of the id.
-    return (
-        "s"
-        + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
-    )
+    data = b"evolvable secret\0" + secret.encode("utf-8", "replace")
+    return "s" + hashlib.sha256(data).hexdigest()[:11]
 
 
 def env_id(sha256: str) -> str:
@@ -79,26 +77,23 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
     if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or any(certain_runs(data))):
         return []
     text = data.decode("utf-8", "replace")
-    found = (
+    rows = (
         (leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1)
         for start, end, kind in spans(text)
     )
-    return [DetectedSecret(*fields) for fields in found]
+    return [DetectedSecret(*fields) for fields in rows]
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return the places of the certain secrets of a text, with their kinds; none twice."""
     blocks = redaction.blocks(text, ()) if "PRIVATE KEY" in text else ()
-    keys = [(start, end, "private-key") for start, end, _ in blocks]
-    found: list[tuple[int, int, str]] = []
-    # A block this short is an example or a heading without its key.
-    for start, end, kind in (
-        *filter(lambda key: key[1] - key[0] >= 200, keys),
-        *redaction.find_certain(text),
-    ):
-        if not any(start < after and before < end for before, after, _ in found):
-            found.append((start, end, kind))
-    return sorted(found)
+    # A shorter block is an example, or a heading without its key.
+    keys = [(start, end, "private-key") for start, end, _ in blocks if end - start >= 200]
+    places: list[tuple[int, int, str]] = []
+    for start, end, kind in (*keys, *redaction.find_certain(text)):
+        if not any(start < after and before < end for before, after, _ in places):
+            places.append((start, end, kind))
+    return sorted(places)
 
 
 def found_secrets(library: Library) -> SecretFindings:
@@ -111,7 +106,7 @@ def leaks(
 ) -> list[LeakedSecret]:
     """Return every open finding, after a scan of new versions.
 
-    Old versions count. progress: see `catch_up`.
+    Old versions count. progress: called with the blobs scanned, and all.
     """
     found_secrets(library).scan_new(progress)
     return stored_leaks(library)
@@ -120,24 +115,27 @@ def leaks(
 def stored_leaks(library: Library) -> list[LeakedSecret]:
     """Return every open finding of the scans so far."""
     log = found_secrets(library)
-    return [*map(as_leak, log.list_occurrences()), *_env_files(library, log.accepted_findings())]
+    return [
+        *map(as_leak, log.list_occurrences()),
+        *_find_env_files(library, log.accepted_findings()),
+    ]
 
 
 def as_leak(occurrence: SecretOccurrence) -> LeakedSecret:
     """Return a stored finding with its place."""
-    found = occurrence.found
+    finding = occurrence.found
     return LeakedSecret(
-        found.id,
-        found.kind,
+        finding.id,
+        finding.kind,
         str(occurrence.ref),
         occurrence.version,
         occurrence.path,
-        found.line,
+        finding.line,
         occurrence.newest,
     )
 
 
-def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
+def _find_env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
     # The pattern of SQL finds too many; `is_env_file` decides.
     for ref, version, path, sha256, newest in found_secrets(library).locate_paths("%.env%"):
         if is_env_file(path) and env_id(sha256) not in accepted:
@@ -145,24 +143,21 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 
 
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
-    """Return a warning for each secret, with one place of it and how many more there are; never the
-    secret.
+    """Return a warning for each secret, with one place of it and how many more there are.
+
+    No warning holds the secret itself.
     """
     by_id: dict[str, list[LeakedSecret]] = {}
     # The place in the newest version first, since that is the one to repair.
-    for leak in sorted(
-        found,
-        key=lambda secret: (not secret.newest, secret.ref, -secret.version),
-    ):
+    for leak in sorted(found, key=lambda secret: (not secret.newest, secret.ref, -secret.version)):
         by_id.setdefault(leak.id, []).append(leak)
     more = {
         id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1
     }
     lines = [f"{places[0]}{more.get(id, '')}" for id, places in by_id.items()]
-    return [
-        *lines[:MAX_NAMED],
-        *([f"{len(lines) - MAX_NAMED} more secrets"] if len(lines) > MAX_NAMED else []),
-    ]
+    if len(lines) <= MAX_NAMED:
+        return lines
+    return [*lines[:MAX_NAMED], f"{len(lines) - MAX_NAMED} more secrets"]
 
 
 NEXT = (
@@ -192,13 +187,12 @@ def held_back(library: Library, refs: Iterable[Ref], *, history: bool = False) -
     leaves, not only the newest.
     """
     leaving = {(str(ref.at(None)), ref.version) for ref in refs}
-    found: dict[str, list[LeakedSecret]] = {}
+    leaks_by_ref: dict[str, list[LeakedSecret]] = {}
     for leak in leaks(library):
-        if (leak.ref, leak.version) in leaving or (
-            (leak.ref, None) in leaving and (history or leak.newest)
-        ):
-            found.setdefault(leak.ref, []).append(leak)
-    return [HeldBack(ref, leak_messages(some)) for ref, some in sorted(found.items())]
+        leaves_whole = (leak.ref, None) in leaving and (history or leak.newest)
+        if leaves_whole or (leak.ref, leak.version) in leaving:
+            leaks_by_ref.setdefault(leak.ref, []).append(leak)
+    return [HeldBack(ref, leak_messages(found)) for ref, found in sorted(leaks_by_ref.items())]
 
 
 def check_anything_leaves(
@@ -209,10 +203,10 @@ def check_anything_leaves(
     leaving: what is not.
     """
     if withheld and not leaving:
-        found = "; ".join(
+        secrets = "; ".join(
             secret for resource in list(withheld)[:MAX_NAMED] for secret in resource.secrets
         )
-        raise Refused(f"{what} would carry secrets: {found}.", NEXT)
+        raise Refused(f"{what} would carry secrets: {secrets}.", NEXT)
 
 
 def is_released(library: Library, sha256: str) -> bool:
@@ -224,15 +218,14 @@ def is_released(library: Library, sha256: str) -> bool:
 def check_served(
     library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str
 ) -> None:
-    """Raise Refused when an agent asks for an environment file that no person released.
+    """Raise Refused where anybody but a person asks for an environment file that no person
+    released.
 
-    caller: None for a client.
+    caller: None for a client that reads MCP resources.
     """
-    if (
-        (caller is not None and caller.decides)
-        or not is_env_file(path)
-        or is_released(library, sha256)
-    ):
+    if (caller is not None and caller.decides) or not is_env_file(path):
+        return
+    if is_released(library, sha256):
         return
     raise Refused(
         f"{path} of {ref.at(version)} is an environment file; agents are not given it before a "

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 MAX_RESOURCES = 2_000
-"""Resources of clients that are remembered; the one that was used longest ago goes first."""
+"""Resources of clients that are remembered. The one that was used longest ago goes first."""
 
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes of all texts that are remembered because no version holds them."""
@@ -68,10 +68,10 @@ class ServedTexts:
         if reader is not None:
             with self._lock:
                 served_files = self._files.get((reader, ref), {})
-                self._bytes -= _size(served_files)
+                self._bytes -= _measure_size(served_files)
                 for path in paths:
                     served_files.pop(path, None)
-                self._bytes += _size(served_files)
+                self._bytes += _measure_size(served_files)
 
     def files_of(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
         """Return the files that a client has of a resource, by path.
@@ -86,14 +86,14 @@ class ServedTexts:
     def _keep(self, key: tuple[str, str], files: Mapping[str, ServedFile]) -> None:
         with self._lock:
             served_files = self._files.setdefault(key, {})
-            self._bytes -= _size(served_files)
+            self._bytes -= _measure_size(served_files)
             served_files.update(files)
-            self._bytes += _size(served_files)
+            self._bytes += _measure_size(served_files)
             self._files.move_to_end(key)
             while len(self._files) > MAX_RESOURCES or self._bytes > MAX_BYTES:
                 _, gone = self._files.popitem(last=False)
-                self._bytes -= _size(gone)
+                self._bytes -= _measure_size(gone)
 
 
-def _size(files: Mapping[str, ServedFile]) -> int:
+def _measure_size(files: Mapping[str, ServedFile]) -> int:
     return sum(len(file.data or b"") for file in files.values())

@@ -36,9 +36,8 @@ def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
     """Return those whose newest content proved itself in sessions that had no part in
     writing it.
     """
-    return set(
-        _find_proven(library, resources, library.store.backend.authorship.list_authors(resources))
-    )
+    authors_by_resource = library.store.backend.authorship.list_authors(resources)
+    return set(_find_proven(library, resources, authors_by_resource))
 
 
 def _find_proven(
@@ -58,40 +57,42 @@ def _find_proven(
     for attempt in backend.evidence.list_attempts(resources, versions=True):
         if attempt.verified and attempt.used and attempt.outcome in _ENDS:
             verified.setdefault(attempt.resource, []).append(attempt)
-    for resource, some in verified.items():
+    for resource, attempts in verified.items():
         versions = {author.version for author in authors_by_resource[resource]}
         # Sessions that wrote the content, and their connections, prove nothing: an author praises
         # its own work.
-        wrote = {
+        writers = {
             author.session for author in authors_by_resource[resource] if author.session is not None
         }
-        wrote |= backend.evidence.session_connections(wrote)
+        writers |= backend.evidence.session_connections(writers)
         others = [
             attempt
-            for attempt in some
-            if attempt.version in versions and not wrote & {attempt.key, attempt.link}
+            for attempt in attempts
+            if attempt.version in versions and not writers & {attempt.key, attempt.link}
         ]
         ends = [attempt.outcome for attempt in one_of_each_connection(others)]
         # Few successes prove nothing, however high their share is.
         if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) < CARRIED:
             continue
-        without = _share_before(library, resource, some)
-        if without is not None and _share(ends) > without:
+        without = _measure_share_before(library, resource, attempts)
+        if without is not None and _measure_share(ends) > without:
             proven.append(resource)
     return proven
 
 
-def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) -> float | None:
+def _measure_share_before(
+    library: Library, resource: int, verified: Sequence[Attempt]
+) -> float | None:
     """Return the share of successes of a resource's base, else of sessions without the resource;
     None for neither.
     """
     backend = library.store.backend
     (version_authors,) = backend.authorship.newest_authors([resource]).values()
     base = version_authors.provenance.base
-    if base and (
-        ends := [attempt.outcome for attempt in one_of_each_connection(_of_version(verified, base))]
-    ):
-        return _share(ends)
+    if base:
+        base_attempts = one_of_each_connection(_filter_version(verified, base))
+        if base_ends := [attempt.outcome for attempt in base_attempts]:
+            return _measure_share(base_ends)
     within = {attempt.key for attempt in backend.evidence.list_attempts([resource], versions=True)}
     others = [
         verified_end.outcome
@@ -99,14 +100,14 @@ def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) 
         if verified_end.session not in within
     ]
     ends = [outcome for outcome in others if outcome in _ENDS]
-    return _share(ends) if ends else None
+    return _measure_share(ends) if ends else None
 
 
-def _of_version(verified: Sequence[Attempt], version: int) -> list[Attempt]:
+def _filter_version(verified: Sequence[Attempt], version: int) -> list[Attempt]:
     return [attempt for attempt in verified if attempt.version == version]
 
 
-def _share(ends: Sequence[Outcome | None]) -> float:
+def _measure_share(ends: Sequence[Outcome | None]) -> float:
     return ends.count(Outcome.SUCCEEDED) / len(ends)
 
 
@@ -154,20 +155,15 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
     heads = {
         head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None
     }
-    now, authorships_by_resource = (
-        backend.evidence.count_successes(heads),
-        authorships(library, heads),
-    )
+    now = backend.evidence.count_successes(heads)
+    authorships_by_resource = authorships(library, heads)
     agents = [
         resource for resource in heads if authorships_by_resource[resource].kind is AuthorKind.AGENT
     ]
     # Only the text of agents is ever proven; others are trusted for other reasons.
-    proven, before_proven = proven_resources(library, agents), _proven_before(library, rows)
-    found = []
-    for resource, head in sorted(
-        heads.items(),
-        key=lambda item: str(item[1].ref),
-    ):
+    proven, before_proven = proven_resources(library, agents), _find_proven_before(library, rows)
+    lowered = []
+    for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]
         word = str(authorships_by_resource[resource].kind)
         downgraded = Downgraded(
@@ -179,15 +175,13 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
             before.ends,
             proof.verified,
         )
-        if (
-            _LEVELS.index(downgraded.maturity) < _LEVELS.index(downgraded.maturity_before)
-            or downgraded.trust != downgraded.trust_before
-        ):
-            found.append(downgraded)
-    return found
+        fell = _LEVELS.index(downgraded.maturity) < _LEVELS.index(downgraded.maturity_before)
+        if fell or downgraded.trust != downgraded.trust_before:
+            lowered.append(downgraded)
+    return lowered
 
 
-def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
+def _find_proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
     authors_by_resource = library.store.backend.authorship.list_authors(
         {row.resource for row in rows}
@@ -207,19 +201,14 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
     """Return the lines for a person: the reason, then each resource."""
     count = f"{len(found)} resources stand" if len(found) > 1 else "1 resource stands"
-    more = (
-        [f"{len(found) - MOST} more; `evolvable learn stats` shows every resource"]
-        if len(found) > MOST
-        else []
+    reason = (
+        "Evidence now counts only where this library served the version, and only verified "
+        f"ends prove; {count} lower:"
     )
-    return [
-        (
-            "Evidence now counts only where this library served the version, and only verified "
-            f"ends prove; {count} lower:"
-        ),
-        *(downgraded.text for downgraded in found[:MOST]),
-        *more,
-    ]
+    lines = [reason, *(downgraded.text for downgraded in found[:MOST])]
+    if len(found) > MOST:
+        lines.append(f"{len(found) - MOST} more; `evolvable learn stats` shows every resource")
+    return lines
 
 
 MAX_NAMED = 10
@@ -227,48 +216,48 @@ MAX_NAMED = 10
 
 
 def mark_repository_heads(library: Library) -> list[str]:
-    """Mark heads that a repository brought before principals were recorded; return what changed, in
-    words.
+    """Mark heads that a repository brought before principals were recorded, and return what
+    changed, in words.
 
     Does nothing on a library that was re-read before, or that this version made.
     """
     vouching = library.store.backend.attestations
     if library.store.read_only or not vouching.needs_reread():
         return []
-    found = [head for folder in library.folders() for head in _of_repositories(library, folder)]
-    vouching.attribute(((head.id, head.latest) for head in found), library.store.now(), REPOSITORY)
+    heads = [
+        head for folder in library.folders() for head in _find_repository_heads(library, folder)
+    ]
+    vouching.attribute(((head.id, head.latest) for head in heads), library.store.now(), REPOSITORY)
     # Noted last: a run that is killed before is repeated.
     vouching.note_reread(library.store.now())
-    if not found:
+    if not heads:
         return []
-    names = ", ".join(str(head.ref) for head in found[:MAX_NAMED])
-    more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
+    names = ", ".join(str(head.ref) for head in heads[:MAX_NAMED])
+    more = f" and {len(heads) - MAX_NAMED:,} more" if len(heads) > MAX_NAMED else ""
     return [
         f"A repository holds {names}{more}. They counted as yours until now. Agents read them "
         "between marks until a person trusts their folder."
     ]
 
 
-def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
+def _find_repository_heads(library: Library, folder: WatchedFolder) -> list[Head]:
     if not repositories_around(folder.path):
         return []
     bound = library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
-    found = []
+    repository_heads = []
     for directory, binding in bound.items():
         head = heads.get(binding.resource)
-        if (
-            head is None
-            or head.version is None
-            or binding.version != head.version
-            or not _is_older(library, head)
-        ):
+        if head is None or head.version is None or binding.version != head.version:
+            continue
+        if not _is_before_principals(library, head):
             continue
         if holds_one(folder, directory, library.store.files(head)):
-            found.append(head)
-    return found
+            repository_heads.append(head)
+    return repository_heads
 
 
-def _is_older(library: Library, head: Head) -> bool:
+def _is_before_principals(library: Library, head: Head) -> bool:
+    """Return whether a person's program made the newest version before principals were recorded."""
     operation = library.store.operation(library.store.version(head).operation)
     return operation.principal is None and operation.actor is Actor.HUMAN

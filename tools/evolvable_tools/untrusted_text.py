@@ -13,7 +13,7 @@ ever reviewed.
 """
 
 MAX_DESCRIPTION = 1_024
-"""Characters of a description in any answer; the Agent Skills specification allows no more."""
+"""Characters of a description in any answer. The Agent Skills specification allows no more."""
 
 MAX_SOURCE = 200  # characters of a source in a mark
 
@@ -39,12 +39,8 @@ def bound_text(text: str, *, trusted: bool = True, limit: int = MAX_DESCRIPTION)
     """
     if not trusted:
         # Cut first, so that the pattern reads a bounded text.
-        text = " ".join(
-            _MARKUP.sub(
-                lambda match: match[1] or " ",
-                text[: 4 * limit],
-            ).split()
-        )
+        plain = _MARKUP.sub(lambda match: match[1] or " ", text[: 4 * limit])
+        text = " ".join(plain.split())
         # What is left of a tag that has no end.
         text = text.replace("<", " ").replace(">", " ")
     if not text.isprintable():
@@ -78,10 +74,10 @@ def quote_marks(text: str) -> str:
     is written.
     """
     # The whole text is tried first, since it nearly never has such a line.
-    if "textofanother" not in _letters(text):
+    if "textofanother" not in _keep_letters(text):
         return text
     return "\n".join(
-        f"> {line}" if "textofanother" in _letters(line) else line for line in text.split("\n")
+        f"> {line}" if "textofanother" in _keep_letters(line) else line for line in text.split("\n")
     )
 
 
@@ -89,7 +85,7 @@ class AnswerMarks:
     """The marks of one answer: one number for all, and what the answer says of them once there are
     any.
 
-    on: whether an agent reads the answer; a person reads the texts as they are.
+    on: whether an agent reads the answer. A person reads the texts as they are.
     """
 
     def __init__(self, on: bool) -> None:
@@ -105,14 +101,18 @@ class AnswerMarks:
         """Return a description that is not trusted: bounded, without markup, between
         short marks.
         """
-        return self._between(bound_text(text, trusted=False)) if self.on and text else text
+        if not self.on or not text:
+            return text
+        return self._put_between_marks(bound_text(text, trusted=False))
 
     def line(self, text: str) -> str:
         """Return a text that is not trusted as one bounded line between short marks.
 
         Markup stays, as evidence.
         """
-        return self._between(bound_text(" ".join(text.split()))) if self.on and text else text
+        if not self.on or not text:
+            return text
+        return self._put_between_marks(bound_text(" ".join(text.split())))
 
     def block(self, text: str, source: str, why: str) -> str:
         """Return a text of many lines that is not trusted between marks of its own; see
@@ -120,7 +120,7 @@ class AnswerMarks:
         """
         return f"{enclose(text, source, why, self._number)}\n" if self.on and text else text
 
-    def _between(self, text: str) -> str:
+    def _put_between_marks(self, text: str) -> str:
         self._used = True
         return f"[{self._number}] {text} [/{self._number}]"
 
@@ -160,7 +160,7 @@ def _is_control(char: str) -> bool:
     return unicodedata.category(char) in _BIDI_AND_SHAPELESS
 
 
-def _letters(text: str) -> str:
+def _keep_letters(text: str) -> str:
     # Full-width letters, capitals and signs between letters make no difference to a reader, so they
     # make none here.
     return _LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())

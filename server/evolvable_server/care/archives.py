@@ -39,10 +39,10 @@ class RefusedImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see
-    first.
+    """What an import did; refs as texts.
 
-    looks: runs that opened test tasks elsewhere, which count here from now on.
+    waiting: number of a proposal -> the ref that a person is to see first. doubles: lines about
+    near duplicates. looks: runs that opened test tasks elsewhere, which count here from now on.
     """
 
     operation: int | None
@@ -74,10 +74,8 @@ def format_of(path: Path) -> str:
     if path.is_dir() or not path.suffix:
         return "folders"
     # A .skill file is a zip with another ending.
-    form = {"skill": "zip"}.get(
-        end := path.suffix.lower().lstrip("."),
-        end,
-    )
+    ending = path.suffix.lower().lstrip(".")
+    form = "zip" if ending == "skill" else ending
     if form not in ("json", "zip"):
         raise InvalidArgument(
             f"{path.name} is none of .json, .zip and .skill.",
@@ -89,10 +87,10 @@ def format_of(path: Path) -> str:
 def import_source(
     library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any], step: Step
 ) -> tuple[ImportResult, set[str]]:
-    """Import an archive or folders; return what that did, and which of the added only have a
-    history.
+    """Import an archive or folders, and return what that did.
 
-    These were removed where they come from. options: of `scan_import.import_archive`.
+    Return too the refs of the added resources that only have a history, because they were removed
+    where they come from. options: of `scan_import.import_archive`.
     """
     with step("Reading") as progress:
         summary = import_archive(library, caller, source, form, progress=progress, **options)
@@ -104,11 +102,11 @@ def import_source(
     # An archive's history may end with a removal.
     heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
     living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
-    warnings = (
-        summary.warnings
-        + library.checkout(imported.updated)
-        + library.checkout(living, created=True)
-    )
+    warnings = [
+        *summary.warnings,
+        *library.checkout(imported.updated),
+        *library.checkout(living, created=True),
+    ]
     result = ImportResult(
         operation=imported.operation,
         added=list(map(str, imported.added)),
@@ -126,35 +124,32 @@ def import_source(
 def export(
     library: Library, caller: Caller, target: Path, form: str, refs: Sequence[Ref], *, replace: bool
 ) -> ExportResult:
-    """Write resources to a file or folder, by default all that the format takes; what holds a
-    secret stays.
+    """Write resources to a file or folder, by default all that the format takes.
 
-    replace: whether a file that is there may be written over. Raise InvalidArgument, and Refused
-    where all would stay.
+    A resource with a secret is left out. replace: whether a file that is there may be written over.
+    Raise InvalidArgument, and Refused where all would be left out.
     """
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
     store = library.store
-    chosen = [_newest(store, caller, ref) for ref in refs] or None
-    leaving = chosen or [
-        head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))
-    ]
+    leaving = [_resolve_newest(store, caller, ref) for ref in refs]
+    if not leaving:
+        heads = _list_all_heads(store) if form == "json" else select_heads(store, None)
+        leaving = [head.ref for head in heads]
     left_out = held_back(library, leaving, history=form == "json")
     names = {resource.ref for resource in left_out}
     allowed_refs = [ref for ref in leaving if str(ref) not in names]
     check_anything_leaves("The export", left_out, allowed_refs)
     if form == "json":
-        chosen_refs, withheld_refs = (
-            allowed_refs if refs else None,
-            [ref for ref in leaving if str(ref) in names],
-        )
-        looks = _lines_beside(library, caller, chosen_refs)
+        chosen_refs = allowed_refs if refs else None
+        withheld_refs = [ref for ref in leaving if str(ref) in names]
+        looks = _collect_lines(library, caller, chosen_refs)
         written = bundle.export_json(
             store, target, chosen_refs, map(json.loads, looks.splitlines()), without=withheld_refs
         )
     else:
         # Without refs a zip and folders hold skills alone, and so no look.
-        looks = _lines_beside(library, caller, allowed_refs if refs else ())
+        looks = _collect_lines(library, caller, allowed_refs if refs else ())
         writer = bundle.export_zip if form == "zip" else bundle.export_folders
         written = writer(store, target, allowed_refs if refs or left_out else None, looks=looks)
     # A library that is open read-only takes no note of the copy.
@@ -163,8 +158,8 @@ def export(
     return ExportResult(str(target.absolute()), form, list(map(str, written)), left_out)
 
 
-def _newest(store: Store, caller: Caller, ref: Ref) -> Ref:
-    """Return the ref of a resource that is written.
+def _resolve_newest(store: Store, caller: Caller, ref: Ref) -> Ref:
+    """Return the ref without a version, which an export writes.
 
     Raise InvalidArgument where it names an older version, NoSuchVersion where there is none.
     """
@@ -183,23 +178,24 @@ def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) ->
 
     replace: whether an older backup there makes room. Raise as `bundle.export.backup`.
     """
-    beside = partial(_files_beside, store.home)
+    beside = partial(_collect_files, store.home)
     folder = backup(store, target.absolute(), progress, replace=replace, beside=beside)
     if not store.read_only:
         note_copy(store.home, folder)
     return folder
 
 
-def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-    """Return what the parts of the program add to an archive of these resources, by
-    default of all.
+def _collect_lines(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+    """Return the lines that the parts of the program add to an archive of these resources.
+
+    refs: None for all resources.
     """
     return b"".join(part.export(library, caller, refs) for part in plugins.archive_parts())
 
 
-def _files_beside(home: Path) -> dict[str, bytes]:
-    """Return the files that the parts of the program have a backup take along, by their names below
-    the home.
+def _collect_files(home: Path) -> dict[str, bytes]:
+    """Return the files that the parts of the program add to a backup, by their names below the
+    home.
     """
     return {
         name: data
@@ -208,6 +204,6 @@ def _files_beside(home: Path) -> dict[str, bytes]:
     }
 
 
-def _all_heads(store: Store) -> Collection[Head]:
+def _list_all_heads(store: Store) -> Collection[Head]:
     """Return the heads of all resources, removed ones included."""
     return store.backend.heads_by_id(store.backend.resource_ids()).values()

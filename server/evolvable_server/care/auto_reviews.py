@@ -19,10 +19,11 @@ from evolvable_tools.review import BudgetLeft, budget_left, parse_budget, strict
 
 @dataclass(frozen=True)
 class AutoStatus:
-    """Where automatic reviews are on. here: whether in this project. left: of today's budget.
+    """Where automatic reviews are on, and what they may still cost.
 
-    waiting: how many sessions are queued there. failed: the sessions whose reviews failed, each
-    with the reason. nobody: sessions whose client cannot answer without a person.
+    here: whether they are on in this project. left: the rest of today's budget. waiting: how many
+    sessions are queued in their projects. failed: the sessions whose reviews failed, each with the
+    reason. nobody: the sessions that no client or model can review without a person.
     """
 
     here: bool
@@ -58,44 +59,33 @@ def switch_on(config: Config, refs: Sequence[str] = (), budget: str | None = Non
     made at once.
     """
     # The real path: `AutoSwitch.covers` compares real paths.
-    now, here = read_switch(config.home), os.path.realpath(config.project)
+    switch, project = read_switch(config.home), os.path.realpath(config.project)
     if budget is not None:
+        # Raises for a budget that cannot be read, before the switch is written.
         parse_budget(budget)
-    projects = now.projects if refs else tuple(dict.fromkeys([*now.projects, here]))
+    projects = switch.projects if refs else tuple(dict.fromkeys([*switch.projects, project]))
+    skills = tuple(dict.fromkeys([*switch.skills, *refs]))
     # The default price comes first: of two prices in the text the later one counts, which is the
     # person's.
-    chosen = now.budget if budget is None else f"price=5/25,{budget}"
-    write_switch(
-        config.home,
-        AutoSwitch(
-            projects,
-            tuple(dict.fromkeys([*now.skills, *refs])),
-            chosen,
-        ),
-    )
+    limits = switch.budget if budget is None else f"price=5/25,{budget}"
+    write_switch(config.home, AutoSwitch(projects, skills, limits))
 
 
 def switch_off(config: Config, refs: Sequence[str] = ()) -> None:
     """Take back `switch_on`: for these skills, or for every project that the open one lies in."""
-    now, here = read_switch(config.home), Path(os.path.realpath(config.project))
-    projects = (
-        now.projects
-        if refs
-        else tuple(project for project in now.projects if not here.is_relative_to(project))
-    )
-    write_switch(
-        config.home,
-        AutoSwitch(projects, tuple(skill for skill in now.skills if skill not in refs), now.budget),
-    )
+    switch, here = read_switch(config.home), Path(os.path.realpath(config.project))
+    projects = switch.projects
+    if not refs:
+        projects = tuple(project for project in projects if not here.is_relative_to(project))
+    skills = tuple(skill for skill in switch.skills if skill not in refs)
+    write_switch(config.home, AutoSwitch(projects, skills, switch.budget))
 
 
 def budget_words(left: BudgetLeft) -> str:
     """Return what a day may still cost, in words."""
-    money = (
-        ""
-        if left.money is None or left.of_money is None
-        else f", ${left.money:.2f} of ${left.of_money:.2f}"
-    )
+    money = ""
+    if left.money is not None and left.of_money is not None:
+        money = f", ${left.money:.2f} of ${left.of_money:.2f}"
     tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
     return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"
 
@@ -104,15 +94,12 @@ def auto_line(config: Config, library: Library) -> str:
     """Return the line of a status on automatic reviews, '' where they are off."""
     if not read_switch(config.home).projects:
         return ""
-    found = auto_status(config, library)
-    here = (
-        "automatic here"
-        if found.here
-        else f"automatic in {count(len(found.projects), 'project')}, not here"
-    )
-    failed = (
-        f"; {count(len(found.failed), 'review')} failed: evolvable learn review auto"
-        if found.failed
-        else ""
-    )
-    return f"{here}; left today: {budget_words(found.left)}{failed}"
+    status = auto_status(config, library)
+    where = "automatic here"
+    if not status.here:
+        where = f"automatic in {count(len(status.projects), 'project')}, not here"
+    failed = ""
+    if status.failed:
+        number = count(len(status.failed), "review")
+        failed = f"; {number} failed: evolvable learn review auto"
+    return f"{where}; left today: {budget_words(status.left)}{failed}"

@@ -66,10 +66,10 @@ class ClientState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundClient:
-    """A client that is on this machine. path: its settings. note: explains the state, '' where
-    nothing is to be said.
+    """A client that is on this machine.
 
-    plugin: whether the plugin can be installed in it from here.
+    path: its settings. note: explains the state, or ''. plugin: whether the plugin can be installed
+    in it from here.
     """
 
     name: str
@@ -104,16 +104,18 @@ def _is_here(client: Client, machine: Machine) -> bool:
     path = client.file(machine, USER)
     if path is None:
         return False
-    # The settings' folder proves that the client is here, except the home folder, which is always
-    # there.
-    places = [path, *([] if path.parent == machine.user else [path.parent])]
+    places = [path]
+    # The folder of the settings proves that the client is here, except the home folder, which
+    # always exists.
+    if path.parent != machine.user:
+        places.append(path.parent)
     # Claude Code's settings lie in the home folder itself; its own folder is ~/.claude.
     if client.name == "claude-code":
         places.append(machine.user / ".claude")
-    return _program(client, machine) is not None or any(place.exists() for place in places)
+    return _find_program(client, machine) is not None or any(place.exists() for place in places)
 
 
-def _program(client: Client, machine: Machine) -> str | None:
+def _find_program(client: Client, machine: Machine) -> str | None:
     return shutil.which(client.program, path=machine.programs) if client.program else None
 
 
@@ -129,12 +131,11 @@ def _describe_client(
     state, note = ClientState.OPEN, ""
     if client.name in libraries:
         library = libraries[client.name]
-        state = ClientState.CONNECTED if library == config.home else ClientState.ELSEWHERE
-        note = (
-            ""
-            if library == config.home
-            else f"{library}; `evolvable connect {client.name}` connects it to this one"
-        )
+        if library == config.home:
+            state = ClientState.CONNECTED
+        else:
+            state = ClientState.ELSEWHERE
+            note = f"{library}; `evolvable connect {client.name}` connects it to this one"
     elif _has_plugin(client, homes):
         state = ClientState.PLUGIN
     else:
@@ -179,7 +180,7 @@ def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
         return ""
     if not client.plugin:
         return f"{client.title} has no plugins that hold the server"
-    if _program(client, machine) is None:
+    if _find_program(client, machine) is None:
         return f"its command `{client.program}` is not on your PATH"
     if shutil.which("evolvable", path=machine.programs) is None:
         return "the plugin starts `evolvable`, which is not on your PATH"
@@ -193,8 +194,9 @@ def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
 
 
 def plugin_source() -> Path | None:
-    """Return the clone that holds the plugin: the one that this program runs from, or was installed
-    from.
+    """Return the clone that holds the plugin: this program runs from it or was installed from it.
+
+    None where there is none.
     """
     # From server/evolvable_server/care, the fourth parent is the root of a clone.
     places = [Path(__file__).resolve().parents[3]]
@@ -208,22 +210,23 @@ def plugin_source() -> Path | None:
         url = urlsplit("")
     if url.scheme == "file":
         places.append(Path(unquote(url.path)))
-    return next(
-        (place for place in places if (place / ".claude-plugin/marketplace.json").is_file()), None
-    )
+    for place in places:
+        if (place / ".claude-plugin/marketplace.json").is_file():
+            return place
+    return None
 
 
 def install_plugin(config: Config, machine: Machine, name: str) -> None:
-    """Have a client install the plugin, or write its entry and its hooks where no hook of the
-    plugin acts in it.
+    """Have a client install the plugin, or write its entry and its hooks where it runs no hook of
+    the plugin.
 
-    Raise InvalidArgument where it cannot, or says that it failed, and as `connect`.
+    Raise InvalidArgument where the client cannot, or reports a failure, and as `connect`.
     """
     client = all_clients()[name]
     if has_hooks(name):
         connect_client(config, machine, name, hooks=True)
         return
-    program, source = _program(client, machine), plugin_source()
+    program, source = _find_program(client, machine), plugin_source()
     why = plugin_obstacle(client, config, machine)
     if why or program is None or source is None:
         raise InvalidArgument(
@@ -231,7 +234,7 @@ def install_plugin(config: Config, machine: Machine, name: str) -> None:
             f"`evolvable connect {name}` connects it without the plugin.",
         )
     marketplace, install = client.plugin
-    # It may be there already.
+    # Not the end yet: the client may have the marketplace already.
     marketplace_failure = run_client(machine, [program, *marketplace, str(source)])
     failure = run_client(machine, [program, *install, f"{PLUGIN}@{PLUGIN}"])
     if failure is not None:
@@ -247,9 +250,9 @@ def install_plugin(config: Config, machine: Machine, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientCheck:
-    """What the server of a connected client answered. where: its entry. seconds: until it listed
-    its tools.
+    """What the server of a connected client answered.
 
+    where: its entry. seconds: until it listed its tools, None where it did not.
     answer: what find_skill names first for the task, 'nothing fits', or '' where it was not asked.
     """
 
@@ -262,10 +265,9 @@ class ClientCheck:
 def check_connections(
     config: Config, machine: Machine, found: Iterable[FoundClient], task: str
 ) -> tuple[list[ClientCheck], list[HealthProblem]]:
-    """Start the server of each connected client as the client would, ask it for the skill of a
-    task.
+    """Start the server of each connected client as the client would, and ask it for a skill.
 
-    Return what each answered, and what is wrong.
+    Return what each answered, and what is wrong. task: what the skill is for.
     """
     health = check_clients(machine, config, task)
     checks = [
@@ -285,30 +287,27 @@ def check_connections(
         seconds = round(start.seconds, 2) if start.lists_tools else None
         checks.append(ClientCheck(client.title, "the plugin", seconds, start.answer))
         if start.failure:
-            hint = "Try: evolvable serve"
-            problems.append(
-                HealthProblem(f"The server of the plugin does not start: {start.failure}.", hint)
-            )
+            what = f"The server of the plugin does not start: {start.failure}."
+            problems.append(HealthProblem(what, "Try: evolvable serve"))
     return checks, problems
 
 
 TASK = "write a good commit message for my staged changes"
-"""What is looked up in a library of the program's own skills; one of them is for it."""
+"""The task that is looked up in a library of the bundled skills, one of which is for it."""
 
 _PLAIN = re.compile(r"[\w ,.:;/()-]+")
 """A question that a person can type again: no shell asks for an escape between its quotes."""
 
 # About two lines of a terminal: the question and the answers stay on one screen.
 _QUESTION_LENGTH = 160
-"""How long the question about a skill of the person may be, in characters."""
+"""Characters that the question about a skill of the person may have."""
 
 
 def sample_task(library: Library, caller: Caller) -> str:
-    """Return what one of the person's skills is for, in the words of its description; TASK where
-    there is none.
+    """Return what one of the person's skills is for, in the words of its description; else TASK.
 
-    A text that would reach an agent between marks is no question. One that a person can type comes
-    first.
+    A description that would reach an agent between marks is left out. One that a person can type
+    comes first.
     """
     # The trees of the bundled skills: an unchanged one says nothing about the person's own library.
     bundled = {
@@ -333,4 +332,6 @@ def sample_task(library: Library, caller: Caller) -> str:
 def titles(clients: Sequence[FoundClient]) -> str:
     """Return the names of clients in a sentence."""
     names = [client.title for client in clients]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

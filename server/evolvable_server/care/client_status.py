@@ -31,7 +31,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools import HealthProblem
 
 # Enough for a cold start on a busy machine. A client that gives up earlier is reported by
-# `_bad_start`.
+# `_check_start`.
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
 
@@ -53,7 +53,7 @@ _HANDSHAKE: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartProbe:
-    """How a start went.
+    """How the start of a server went.
 
     seconds: until the tools were listed. lists_tools: whether they were. failure: why not, else ''.
     answer: the skill that find_skill names first, 'nothing fits', or '' where it was not asked.
@@ -81,11 +81,11 @@ def find_call(tool: str, task: str) -> dict[str, Any]:
 async def probe_start(
     command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float, task: str = ""
 ) -> StartProbe:
-    """Start a server, ask it for its tools, end it, and return how that went. Takes `patience`
-    seconds at most.
+    """Start a server, ask it for its tools, end it, and return how that went.
 
-    env: the whole environment. The server is asked as Codex does: a handshake, then the list. task:
-    what find_skill is asked after that, in as many seconds again.
+    The server is asked as Codex does: a handshake, then the list. env: the whole environment.
+    patience: seconds until the list. task: what find_skill is asked after that, within as many
+    seconds again.
     """
     began, pipe = time.monotonic(), asyncio.subprocess.PIPE
     try:
@@ -99,34 +99,32 @@ async def probe_start(
             limit=MAX_LINE,
         )
     except (OSError, ValueError) as error:
-        return StartProbe(
-            0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}"
-        )
+        why = getattr(error, "strerror", None) or error
+        return StartProbe(0.0, failure=f"it cannot be started: {why}")
     assert process.stdin and process.stdout and process.stderr
     # Read from the start: a server that fills the pipe of its log would stop.
-    log_reader = asyncio.create_task(_last_line(process.stderr))
+    log_reader = asyncio.create_task(_read_last_line(process.stderr))
     talk = _Conversation(process.stdin, process.stdout)
-    failure = await _outcome(talk.list_tools(), patience, "it lists no tools")
+    failure = await _await_outcome(talk.list_tools(), patience, "it lists no tools")
     # A server that never answered took all the time that it had.
     seconds = min(time.monotonic() - began, patience)
     lists_tools = failure == ""
     if lists_tools and task:
-        failure = await _outcome(talk.find(task), patience, "find_skill has no answer")
-    await _end(process, process.stdin)
+        failure = await _await_outcome(talk.find(task), patience, "find_skill has no answer")
+    await _end_process(process, process.stdin)
     if failure is None:
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
             # `shield`, because a timeout would cancel the reader, whose result the next line needs.
             await asyncio.wait_for(asyncio.shield(log_reader), 1)
-        failure = (
-            f"it ended at once: {(log_reader.done() and log_reader.result()) or 'it said nothing'}"
-        )
+        last_line = log_reader.result() if log_reader.done() else ""
+        failure = f"it ended at once: {last_line or 'it said nothing'}"
     return StartProbe(seconds, lists_tools, failure, talk.answer)
 
 
-async def _outcome(answer: Awaitable[str | None], patience: float, late: str) -> str | None:
-    """Return '' for an answer, why it is none, or None when the server ended.
+async def _await_outcome(answer: Awaitable[str | None], patience: float, late: str) -> str | None:
+    """Return the failure that `answer` gives, '' for none, or None when the server ended.
 
-    late: what it says when time is over.
+    late: the failure when time is over.
     """
     try:
         return await asyncio.wait_for(answer, patience)
@@ -137,7 +135,7 @@ async def _outcome(answer: Awaitable[str | None], patience: float, late: str) ->
 
 
 class _Conversation:
-    """What is asked of a server, one thing after the other. answer: see StartProbe."""
+    """The requests to a server, one after the other. answer: see StartProbe."""
 
     def __init__(self, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
         self.answer = ""
@@ -145,11 +143,11 @@ class _Conversation:
         self._tools: list[str] = []
 
     async def list_tools(self) -> str | None:
-        """Ask for the tools; return as `_outcome`."""
+        """Ask for the tools; return as `_await_outcome`."""
         tools: Any = None
         # The list may only be asked for after the answer to `initialize`.
         for frames in (_HANDSHAKE[:1], _HANDSHAKE[1:]):
-            failure, result = await self._ask(*frames)
+            failure, result = await self._request(*frames)
             if failure != "":
                 return failure
             tools = result.get("tools")
@@ -158,23 +156,23 @@ class _Conversation:
 
     async def find(self, task: str) -> str | None:
         """Ask for the skill of a task, where the server has the tool for it; return as
-        `_outcome`.
+        `_await_outcome`.
         """
         # By its end: a server may put a prefix before the names of its tools.
         tool = next((name for name in self._tools if name.endswith("find_skill")), None)
         if tool is None:
             return ""
-        failure, result = await self._ask(find_call(tool, task))
+        failure, result = await self._request(find_call(tool, task))
         if failure == "" and result.get("isError"):
             return f"find_skill failed: {json.dumps(result.get('content'))[:200]}"
-        found = result.get("structuredContent")
-        matches = found.get("matches") if isinstance(found, dict) else None
+        content = result.get("structuredContent")
+        matches = content.get("matches") if isinstance(content, dict) else None
         first = matches[0] if isinstance(matches, list) and matches else None
         self.answer = str(first.get("ref")) if isinstance(first, dict) else "nothing fits"
         return failure
 
-    async def _ask(self, *frames: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-        """Send frames; return the outcome, and the result that the last one of them has."""
+    async def _request(self, *frames: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+        """Send frames; return the failure as `_await_outcome`, and the result of the last frame."""
         self._stdin.writelines(json.dumps(frame).encode() + b"\n" for frame in frames)
         await self._stdin.drain()
         answer: Any = None
@@ -189,7 +187,7 @@ class _Conversation:
         return "", result
 
 
-async def _last_line(stderr: asyncio.StreamReader) -> str:
+async def _read_last_line(stderr: asyncio.StreamReader) -> str:
     last = b""
     async for line in stderr:
         last = line.strip() or last
@@ -197,7 +195,7 @@ async def _last_line(stderr: asyncio.StreamReader) -> str:
     return last.decode("utf-8", "replace")[:300]
 
 
-async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
+async def _end_process(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
     stdin.close()
     try:
         # The end of its input ends a sound server at once. One that hangs is killed.
@@ -230,7 +228,7 @@ class Connected:
 
 @dataclass(slots=True)
 class ClientsHealth:
-    """All that was seen of the clients. notes: what is no fault."""
+    """The state of all clients. notes: what is no fault."""
 
     connected: list[Connected] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -256,9 +254,8 @@ class ClientEntry:
     def command(self) -> tuple[str, ...]:
         """The program and its arguments."""
         args = self.values.get("args")
-        return str(self.values.get("command", "")), *map(
-            str, args if isinstance(args, list) else ()
-        )
+        words = args if isinstance(args, list) else []
+        return (str(self.values.get("command", "")), *map(str, words))
 
     @property
     def env(self) -> dict[str, str]:
@@ -282,8 +279,7 @@ class ClientEntry:
 
 
 def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHealth:
-    """Return how the clients stand to this program. Starts every configured server whose library is
-    there for it.
+    """Return the state of the clients. Start every configured server whose library exists.
 
     task: what each of them is asked for with find_skill, '' for nothing.
     """
@@ -293,25 +289,25 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
     calls = read_client_log(config.home)
     for entry in client_entries(machine, health.problems):
         key = (entry.command, tuple(sorted(entry.env.items())))
-        bad = list(_bad_path(entry))
-        health.problems += bad
+        path_problems = list(_check_path(entry))
+        health.problems += path_problems
         try:
             library = entry.library
         except EvolvableError as error:
             health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
             continue
         # `serve` creates a library that is missing, and doctor must change nothing.
-        if not bad and holds_library(library):
+        if not path_problems and holds_library(library):
             if key not in started:
                 env = {**machine.passed, **entry.env}
                 started[key] = asyncio.run(
                     probe_start(entry.command, env, machine.project, PATIENCE_SECONDS, task)
                 )
-            health.problems += _bad_start(entry, started[key])
+            health.problems += _check_start(entry, started[key])
         health.connected.append(
             _describe_entry(entry, library, started.get(key), read_client_log(library))
         )
-        health.notes += _notes(
+        health.notes += _list_notes(
             entry, library, config, calls if library == config.home else read_client_log(library)
         )
     return health
@@ -323,39 +319,41 @@ def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[
     What is wrong with their files goes to `problems`.
     """
     for client in all_clients().values():
-        seen = set[Path]()  # in the home folder, the file of the project is that of the user
+        paths = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
             path = client.file(machine, scope)
-            if path is None or path in seen:
+            if path is None or path in paths:
                 continue
-            seen.add(path)
+            paths.add(path)
             try:
-                found = read_configuration(path)
+                configuration = read_configuration(path)
             except EvolvableError as error:
                 problems.append(HealthProblem(f"{client.title}: {error}", error.hint))
                 continue
-            problems += (
-                HealthProblem(why, "Take it out.") for why in strict_json_warnings(client, found)
+            warnings = strict_json_warnings(client, configuration)
+            problems += (HealthProblem(warning, "Take it out.") for warning in warnings)
+            yield from _find_own_entries(
+                client, scope, path, configuration.values.get(client.table)
             )
-            yield from _ours(client, scope, path, found.values.get(client.table))
             # Claude Code keeps the entries of single projects in its user file too.
             if client.name == "claude-code" and scope != PROJECT:
-                yield from _ours(client, "local", path, _local(found.values, machine.project))
+                table = _find_local_table(configuration.values, machine.project)
+                yield from _find_own_entries(client, "local", path, table)
 
 
-def _local(values: Mapping[str, Any], project: Path) -> Any:
+def _find_local_table(values: Mapping[str, Any], project: Path) -> Any:
     projects = values.get("projects")
     settings = projects.get(str(project)) if isinstance(projects, dict) else None
     return settings.get("mcpServers") if isinstance(settings, dict) else None
 
 
-def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[ClientEntry]:
+def _find_own_entries(client: Client, scope: str, path: Path, table: Any) -> Iterator[ClientEntry]:
     for name, values in table.items() if isinstance(table, dict) else ():
         if isinstance(values, dict) and is_ours(values):
             yield ClientEntry(client, scope, path, name, usual_entry(values))
 
 
-def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:
+def _check_path(entry: ClientEntry) -> Iterator[HealthProblem]:
     program = Path(entry.command[0])
     if not program.is_absolute():
         yield HealthProblem(
@@ -366,7 +364,7 @@ def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:
         yield HealthProblem(f"{entry.where} starts {program}, which is not there.", entry.mend)
 
 
-def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProblem]:
+def _check_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProblem]:
     title, values = entry.client.title, entry.values
     if started.failure:
         yield HealthProblem(
@@ -384,10 +382,9 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
                 f"without a server that is not ready in {WAITS_SECONDS:g} and not required.",
                 entry.mend if "required" not in values else f"Set required = true in {entry.path}.",
             )
-    elif (
-        isinstance(limit := values.get("startup_timeout_sec"), int | float)
-        and started.seconds > limit
-    ):
+        return
+    limit = values.get("startup_timeout_sec")
+    if isinstance(limit, int | float) and started.seconds > limit:
         yield HealthProblem(
             f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} waits "
             f"{limit:g}.",
@@ -398,11 +395,10 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
 def _describe_entry(
     entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]
 ) -> Connected:
+    own_calls = [call for call in calls if _is_call_of(entry.client, call)]
+
     def last(event: str) -> str:
-        return next(
-            (call.at for call in calls if call.event == event and _is_call_of(entry.client, call)),
-            "",
-        )
+        return next((call.at for call in own_calls if call.event == event), "")
 
     return Connected(
         client=entry.client.title,
@@ -423,20 +419,17 @@ def _is_call_of(client: Client, call: HeardCall) -> bool:
     return call.client.lower().startswith(tuple(client.called))
 
 
-def _notes(
+def _list_notes(
     entry: ClientEntry, library: Path, config: Config, calls: list[HeardCall]
 ) -> Iterator[str]:
-    title, events = (
-        entry.client.title,
-        {call.event for call in calls if _is_call_of(entry.client, call)},
-    )
+    title = entry.client.title
+    events = {call.event for call in calls if _is_call_of(entry.client, call)}
     if library != config.home:
         yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."
     if not events:
         # `check` knows no local scope: Claude Code shows those entries where it shows the user's.
-        check = "; ".join(
-            entry.client.check("user" if entry.scope == "local" else entry.scope, entry.name)
-        )
+        scope = "user" if entry.scope == "local" else entry.scope
+        check = "; ".join(entry.client.check(scope, entry.name))
         yield f"{title} is connected ({entry.where}) and has never called. To check: {check}."
     elif "call" not in events:
         yield f"{title} has begun sessions with the server and never called a tool."

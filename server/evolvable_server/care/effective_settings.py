@@ -23,9 +23,9 @@ LOOSER = "would loosen what the person's configuration says"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting. source: the person's configuration, a variable, an option, or `default`.
+    """A setting with its source: a configuration file, a variable, an option, or `default`.
 
-    ignored: what was said elsewhere and does not count, with the reason; '' for nothing.
+    ignored: another value that does not count, with the reason; '' for none.
     """
 
     name: str
@@ -39,46 +39,47 @@ def effective_settings(
 ) -> list[Setting]:
     """Return the settings that decide who may do what, and what may be spent.
 
-    home: as an option named it.
+    home: the folder that an option named, None without one.
     """
     env = os.environ if environment is None else environment
+    home_source = HOME if env.get(HOME) else DEFAULT
+    if home is not None:
+        home_source = "--home"
     return [
-        Setting(
-            "home",
-            str(config.home),
-            "--home" if home is not None else HOME if env.get(HOME) else DEFAULT,
+        Setting("home", str(config.home), home_source),
+        *_describe_second_file(config),
+        _describe_approve(config, env),
+        *_describe_lock(config),
+        *_describe_author_settings(config),
+        _describe_policy(config, env),
+        _describe_budget(config, env),
+        _resolve_role(config, "reviewer", _describe_review(config, env)),
+        _resolve_role(config, "judge", Setting("judge", config.judge, DEFAULT)),
+        _make_plain_setting("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
+        _make_plain_setting(
+            "toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"
         ),
-        *_second(config),
-        _approve(config, env),
-        *_lock(config),
-        *_authors(config),
-        _memories(config, env),
-        _budget(config, env),
-        _role(config, "reviewer", _review(config, env)),
-        _role(config, "judge", Setting("judge", config.judge, DEFAULT)),
-        _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
-        _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
-        *_models(config, env),
-        *_commands(config),
+        *_describe_models(config, env),
+        *_describe_commands(config),
     ]
 
 
-def _second(config: Config) -> Iterator[Setting]:
-    """Yield the second file of settings, and what it says in vain."""
+def _describe_second_file(config: Config) -> Iterator[Setting]:
+    """Yield the second file of settings, with those of its keys that do not count."""
     if not config.person.files:
         return
     file_keys = config.person.editable.file_keys
-    vain = sorted(file_keys - {*NAMES, *FLOORS})
-    why = [f"{', '.join(vain)}: read from the account's file alone"] if vain else []
+    account_keys = sorted(file_keys - {*NAMES, *FLOORS})
+    ignored = list[str]()
+    if account_keys:
+        ignored.append(f"{', '.join(account_keys)}: read from the account's file alone")
     if config.person.ignored and (names := [name for name in NAMES if name in file_keys]):
-        why.append(f"{', '.join(names)}: {config.person.ignored}")
-    yield Setting("second file", str(config.person.editable.path), CONFIG, "; ".join(why))
+        ignored.append(f"{', '.join(names)}: {config.person.ignored}")
+    yield Setting("second file", str(config.person.editable.path), CONFIG, "; ".join(ignored))
 
 
-def _authors(config: Config) -> Iterator[Setting]:
-    """Yield what decides whose a text is and how an agent reads it, where the account's file says
-    so.
-    """
+def _describe_author_settings(config: Config) -> Iterator[Setting]:
+    """Yield the settings of the account's file about authors and how an agent reads their texts."""
     account = config.person.parts[0]
     values = {
         "agent text": account.agent_text,
@@ -89,21 +90,20 @@ def _authors(config: Config) -> Iterator[Setting]:
     yield from (Setting(name, value, str(account.path)) for name, value in values.items() if value)
 
 
-def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
-    """Return the file that a name comes from. names: those of its kind that a file holds."""
+def _find_file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
+    """Return the file that a name comes from. names: returns those that a configuration holds."""
     second = config.person.editable
     # A second file counts only for the names that it has, and only where it is not ignored.
     counts = config.person.files and not config.person.ignored and name in names(second)
     return str(second.path if counts else config.person.path)
 
 
-def _floor(
+def _find_floor_source(
     config: Config, value: Callable[[Config], object], is_listed: Callable[[PersonConfig], object]
 ) -> str:
-    """Return where the floor of a setting comes from: the second file only where that makes it
-    stricter.
+    """Return the source of a setting's floor: the second file only where it is stricter.
 
-    value: the floor of a configuration. is_listed: whether what a file says holds the setting.
+    value: returns the floor of a configuration. is_listed: returns whether a file has the setting.
     """
     account, second = config.person.parts[0], config.person.editable
     # Without the second file the value would be another one, so that file sets it.
@@ -112,50 +112,46 @@ def _floor(
     return str(account.path) if is_listed(account) else DEFAULT
 
 
-def _guarded_setting(
+def _make_guarded_setting(
     name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str
 ) -> Setting:
-    """Return a setting that a variable may tighten only.
+    """Return a setting that a variable may only make stricter.
 
-    floor: where what holds without the variable comes from. counts: whether the variable does.
-    ignored: what the variable says in vain, '' for nothing.
+    floor: the source of the value that holds without the variable. counts: whether the variable
+    sets the value. ignored: the value of the variable that does not count, '' for none.
     """
-    return Setting(
-        name,
-        value,
-        variable if counts else floor,
-        f"{variable}={ignored} {LOOSER}" if ignored else "",
-    )
+    source = variable if counts else floor
+    return Setting(name, value, source, f"{variable}={ignored} {LOOSER}" if ignored else "")
 
 
-def _approve(config: Config, env: Mapping[str, str]) -> Setting:
+def _describe_approve(config: Config, env: Mapping[str, str]) -> Setting:
     own, requested = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
     counts = config.approve != own
-    floor = _floor(
+    floor = _find_floor_source(
         config,
         lambda candidate: candidate.person.approve,
         lambda candidate: "approve" in candidate.file_keys or candidate.unsigned,
     )
     ignored = "" if counts or requested == own else requested
-    return _guarded_setting(
+    return _make_guarded_setting(
         "approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored
     )
 
 
-def _lock(config: Config) -> Iterator[Setting]:
+def _describe_lock(config: Config) -> Iterator[Setting]:
     if key := config.person.lock_key:
-        yield Setting(
-            "approvals lock",
-            key[:16],
-            _floor(config, lambda candidate: candidate.person.lock_key, lambda candidate: key),
+        # A key that the second file does not set is the account's.
+        source = _find_floor_source(
+            config, lambda candidate: candidate.person.lock_key, lambda _: True
         )
+        yield Setting("approvals lock", key[:16], source)
 
 
-def _memories(config: Config, env: Mapping[str, str]) -> Setting:
+def _describe_policy(config: Config, env: Mapping[str, str]) -> Setting:
     name, variable = "review policy", settings.REVIEW_POLICY
     try:
-        found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
-        floor = _floor(
+        policies = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
+        floor = _find_floor_source(
             replace(config, review_policy=""),
             approval_policies,
             lambda candidate: candidate.review_policy,
@@ -164,78 +160,68 @@ def _memories(config: Config, env: Mapping[str, str]) -> Setting:
         return Setting(name, "", variable, str(error))
     # A policy that the variable names and the floor forbids is not among those in force.
     text = (env.get(variable) or "").strip()
-    counts = bool(text) and all(candidate in text.replace(" ", "") for candidate in found)
+    counts = bool(text) and all(candidate in text.replace(" ", "") for candidate in policies)
     # Memories are asked about where nothing is configured.
-    value = ",".join(found) or "memory=ask"
-    return _guarded_setting(
-        name, value, floor, variable, counts=counts, ignored="" if counts else text
-    )
+    value = ",".join(policies) or "memory=ask"
+    ignored = "" if counts else text
+    return _make_guarded_setting(name, value, floor, variable, counts=counts, ignored=ignored)
 
 
-def _budget(config: Config, env: Mapping[str, str]) -> Setting:
+def _describe_budget(config: Config, env: Mapping[str, str]) -> Setting:
     name, variable = "review budget", settings.REVIEW_BUDGET
     try:
         floor, requested, effective = budget_limits(config)
-        source = _floor(
+        source = _find_floor_source(
             config,
             lambda candidate: budget_limits(candidate)[0],
             lambda candidate: "review" in candidate.budgets,
         )
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
-    value = f"{effective.calls} calls, {effective.tokens:,} tokens" + (
-        f", {effective.money:g} in money" if effective.money else ""
-    )
+    money = f", {effective.money:g} in money" if effective.money else ""
+    value = f"{effective.calls} calls, {effective.tokens:,} tokens{money}"
     # Equal: no part of the variable was cut by the floor.
     ignored = "" if effective == requested else env.get(variable) or ""
-    return _guarded_setting(
+    return _make_guarded_setting(
         name, value, source, variable, counts=effective != floor, ignored=ignored
     )
 
 
-def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
+def _make_plain_setting(
+    name: str, value: str, env: Mapping[str, str], variable: str, usual: str
+) -> Setting:
     return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
 
 
-def _review(config: Config, env: Mapping[str, str]) -> Setting:
+def _describe_review(config: Config, env: Mapping[str, str]) -> Setting:
     return Setting("review", config.review, DEFAULT if reviews_on(env) else REVIEW)
 
 
-def _role(config: Config, role: str, setting: Setting) -> Setting:
-    """Return a setting with its source, where it is who the person said answers in this role."""
-    own = setting.source == DEFAULT and setting.value == ",".join(
-        config.person.model_roles.get(role, ())
-    )
-    return (
-        replace(setting, source=_file(config, lambda person: person.model_roles, role))
-        if own
-        else setting
-    )
+def _resolve_role(config: Config, role: str, setting: Setting) -> Setting:
+    """Return a setting with the file that names the models of this role, where it has its value."""
+    models = ",".join(config.person.model_roles.get(role, ()))
+    if setting.source != DEFAULT or setting.value != models:
+        return setting
+    return replace(setting, source=_find_file(config, lambda person: person.model_roles, role))
 
 
-def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
+def _describe_models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
     for name, address in config.person.models.items():
         yield Setting(
-            f"models.{name}",
-            address,
-            _file(config, lambda person: person.models, name),
+            f"models.{name}", address, _find_file(config, lambda person: person.models, name)
         )
     for name, value in model_rows(config):
-        yield Setting(name, value, _file(config, _model_rows_of, name))
+        yield Setting(name, value, _find_file(config, _list_model_rows, name))
     # The environment names no addresses: a project or a client could set them and send texts
     # elsewhere.
     ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
     if ignored:
         why = f"{ignored}: models are asked where the person's configuration says"
-        yield Setting(
-            "model addresses",
-            "as the providers have them" if not config.person.models else "",
-            DEFAULT,
-            why,
-        )
+        value = "as the providers have them" if not config.person.models else ""
+        yield Setting("model addresses", value, DEFAULT, why)
 
 
-def _model_rows_of(person: PersonConfig) -> list[str]:
+def _list_model_rows(person: PersonConfig) -> list[str]:
     """Return the names of the rows of `model_rows` that come from a file."""
     return [
         *(f"models.{name}" for name in person.endpoints),
@@ -243,13 +229,14 @@ def _model_rows_of(person: PersonConfig) -> list[str]:
     ]
 
 
-def _commands(config: Config) -> Iterator[Setting]:
+def _describe_commands(config: Config) -> Iterator[Setting]:
     for role in ROLES:
-        found: dict[str, list[str]] = {}
+        names_by_file: dict[str, list[str]] = {}
         for name in sorted(config.person.commands.get(role, {})):
-            found.setdefault(_file(config, partial(_commands_of, role), name), []).append(name)
-        yield from (Setting(role, ", ".join(names), where) for where, names in found.items())
+            file = _find_file(config, partial(_get_commands, role), name)
+            names_by_file.setdefault(file, []).append(name)
+        yield from (Setting(role, ", ".join(names), file) for file, names in names_by_file.items())
 
 
-def _commands_of(role: str, person: PersonConfig) -> Mapping[str, Command]:
+def _get_commands(role: str, person: PersonConfig) -> Mapping[str, Command]:
     return person.commands.get(role, {})

@@ -18,31 +18,29 @@ _USUAL = {
     "critic": "the proposer",
     "executor": "who `--executor` names",
 }
+"""Role -> who answers in it where the person names nobody."""
 
 
 def model_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of a setting for each named model, and for each role who
-    answers.
-    """
+    """Yield a setting, its name and its value, for each named model and each role."""
     for endpoint in config.person.endpoints.values():
-        key = endpoint.key_file or (
-            f"the variable {endpoint.key_env}" if endpoint.key_env else "none"
-        )
-        price = (
-            "unknown"
-            if endpoint.price is None
-            else f"${endpoint.price[0]:g} and ${endpoint.price[1]:g} a million tokens"
-        )
+        variable = f"the variable {endpoint.key_env}" if endpoint.key_env else "none"
+        key = endpoint.key_file or variable
+        price = "unknown"
+        if endpoint.price is not None:
+            price = f"${endpoint.price[0]:g} and ${endpoint.price[1]:g} a million tokens"
         yield (
             f"models.{endpoint.name}",
             f"{endpoint.model} at {endpoint.url} ({endpoint.protocol}); key: {key}; price: {price}",
         )
-    set_now = {"judge": config.judge, "reviewer": config.review}
-    for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
-        names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
+    if not (config.person.endpoints or config.person.model_roles):
+        return
+    names_by_role = {"judge": config.judge, "reviewer": config.review}
+    for role in MODEL_ROLES:
+        names = names_by_role.get(role) or ",".join(config.person.model_roles.get(role, ()))
         # These three are defaults by another name.
-        own = names and names not in ("auto", "caller", "handoff")
-        yield f"role {role}", names.replace(",", ", then ") if own else _USUAL[role]
+        is_usual = names in ("", "auto", "caller", "handoff")
+        yield f"role {role}", _USUAL[role] if is_usual else names.replace(",", ", then ")
 
 
 def model_problems(config: Config) -> Iterator[HealthProblem]:
@@ -66,18 +64,14 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
         commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
         for name in person.models_of_role(role):
             # A provider may stand alone or with the name of a model behind a colon.
-            if (
-                name not in person.endpoints
-                and name not in commands
-                and name.partition(":")[0] not in _PROVIDERS
-            ):
-                hint = (
-                    "Name it by `evolvable role model add`, or others by `evolvable role model "
-                    f"role {role}`."
-                )
-                yield HealthProblem(
-                    f"The role {role} names {name}, and nothing has that name.", hint
-                )
+            provider = name.partition(":")[0]
+            if name in person.endpoints or name in commands or provider in _PROVIDERS:
+                continue
+            yield HealthProblem(
+                f"The role {role} names {name}, and nothing has that name.",
+                "Name it by `evolvable role model add`, or others by `evolvable role model "
+                f"role {role}`.",
+            )
 
 
 # Names that resolve without an entry: model providers, and clients that can answer without a

@@ -1,4 +1,4 @@
-"""What `setup` offers: a list of small things, each of them off.
+"""The offers of `setup`, each of them off until the person takes it.
 
 Parts add theirs by the hook `setup_offers`.
 """
@@ -37,61 +37,55 @@ from evolvable_tools.verbs import (
 )
 
 COLLECTION = "everyday"
-"""What the collection of a shortened list is called, with a number behind it where there is one of
-the name.
-"""
+"""The name of the collection of a shortened list, with a number behind it where it is taken."""
 
 
 def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
-    """Return what may be offered now, the program's own first.
+    """Return the offers of now, the program's own first.
 
-    Of two of one name the first counts.
+    Of two with one name the first counts.
     """
-    found = [*_shorten(config, library), *_learn(config), *_review(config)]
-    for part in plugins.all_hooks().setup_offers(config=config, library=library):
-        found += part
+    offers = [*_offer_shorten(config, library), *_offer_learn(config), *_offer_review(config)]
+    for part_offers in plugins.all_hooks().setup_offers(config=config, library=library):
+        offers += part_offers
     # Reversed twice: of two with one name the first counts, and the order stays.
-    return list({offer.name: offer for offer in reversed(found)}.values())[::-1]
+    return list({offer.name: offer for offer in reversed(offers)}.values())[::-1]
 
 
 def find_offers(offers: Sequence[SetupOffer], names: Sequence[str]) -> list[SetupOffer]:
     """Return the offers of these names. Raise InvalidArgument for one that is not offered."""
     by_name = {offer.name: offer for offer in offers}
-    open_ones = [offer.name for offer in offers if not offer.obstacle]
+    open_names = [offer.name for offer in offers if not offer.obstacle]
     for name in names:
-        if name not in open_ones:
+        if name not in open_names:
             why = f": {by_name[name].obstacle}" if name in by_name else ""
-            hint = f"Offered now: {', '.join(open_ones) or 'nothing'}."
+            hint = f"Offered now: {', '.join(open_names) or 'nothing'}."
             raise InvalidArgument(f"{name[:80]!r} is not offered now{why}.", hint)
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
-def _shorten(config: Config, library: Library) -> list[SetupOffer]:
-    crowded = crowded_list(library, read_machine(config.project))
+def _offer_shorten(config: Config, library: Library) -> list[SetupOffer]:
+    machine = read_machine(config.project)
+    crowded = crowded_list(library, machine)
     if crowded is None:
         return []
-    machine = read_machine(config.project)
-    # A project that needs more than half of the list does not empty it everywhere else.
-    beside = 0 if crowded.where.project else min(room_of_projects(library, machine), BUDGET // 2)
-    fitting = fitting_skills(crowded.skills, beside)
-    free = f"; {beside:,} characters stay free for a project's own skills" if beside else ""
-    order = (
-        "opened most"
-        if any(skill.uses for skill in crowded.skills)
-        else "first by name, as none was opened yet"
-    )
+    reserved = 0
+    if not crowded.where.project:
+        # A project that needs more than half of the list does not empty it everywhere else.
+        reserved = min(room_of_projects(library, machine), BUDGET // 2)
+    fitting = fitting_skills(crowded.skills, reserved)
+    free = f"; {reserved:,} characters stay free for a project's own skills" if reserved else ""
+    are_used = any(skill.uses for skill in crowded.skills)
+    order = "opened most" if are_used else "first by name, as none was opened yet"
     text = (
         f"{crowded.text}. A collection lists {len(fitting)} of them with description, those "
         f"{order}{free}; find_skill finds the other {len(crowded.skills) - len(fitting)}, and you "
         "can still call them by name. Take it back: evolvable client collection stop"
     )
-    found = find_clients(config, machine, read_client_homes(config))
-    connected = any(client.name == "claude-code" and client.is_connected for client in found)
-    obstacle = (
-        ""
-        if connected
-        else "Claude Code is not connected, and would not find what it does not list"
-    )
+    clients = find_clients(config, machine, read_client_homes(config))
+    obstacle = "Claude Code is not connected, and would not find what it does not list"
+    if any(client.name == "claude-code" and client.is_connected for client in clients):
+        obstacle = ""
     return [SetupOffer("shorten", text, partial(_shorten_list, crowded, fitting), obstacle)]
 
 
@@ -104,10 +98,8 @@ def _shorten_list(
 ) -> list[str]:
     used_names = {collection.name for collection in list_collections(library)}
     # One name more than there are collections, so one of them is free.
-    names = [
-        COLLECTION,
-        *(f"{COLLECTION}-{number}" for number in range(2, len(used_names) + 3)),
-    ]
+    numbers = range(2, len(used_names) + 3)
+    names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in numbers)]
     name = next(candidate for candidate in names if candidate not in used_names)
     add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
     choose_collection(library, caller, crowded.where, name)
@@ -120,7 +112,7 @@ def _shorten_list(
     ]
 
 
-def _learn(config: Config) -> list[SetupOffer]:
+def _offer_learn(config: Config) -> list[SetupOffer]:
     # Into a shared library the prompts of sessions would leave this machine.
     if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
         return []
@@ -141,24 +133,20 @@ def _learn_sessions(
     return describe_past_sessions(learn_past_sessions(config, library, progress))
 
 
-def _review(config: Config) -> list[SetupOffer]:
-    if (
-        is_shared(config.home)
-        or config.review == "off"
-        or read_switch(config.home).covers(str(config.project))
-    ):
+def _offer_review(config: Config) -> list[SetupOffer]:
+    if is_shared(config.home) or config.review == "off":
+        return []
+    if read_switch(config.home).covers(str(config.project)):
         return []
     programs = [name for name in HEADLESS.values() if shutil.which(name)]
     # Neither a client on this machine nor a configured model could review.
     if not programs and config.review == "handoff":
         return []
-    agent = (
-        config.review
-        if config.review != "handoff"
-        else " or ".join(f"`{name}`" for name in programs)
-    )
+    reviewer = config.review
+    if reviewer == "handoff":
+        reviewer = " or ".join(f"`{name}`" for name in programs)
     text = (
-        f"Review each session of {config.project} after its end: {agent} reads it without "
+        f"Review each session of {config.project} after its end: {reviewer} reads it without "
         "secrets, in the background, where you corrected something, and its lessons wait for "
         "your yes. At most 300,000 tokens and $2 a day, which `evolvable status` shows. Take it "
         "back: evolvable learn review auto off"

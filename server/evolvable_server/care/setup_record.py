@@ -1,4 +1,4 @@
-"""What there was when `setup` ran last, in the library's folder, and what has changed since."""
+"""The record of the last `setup`, in the library's folder, and the changes since then."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,16 +13,19 @@ from evolvable_tools.verbs.library_status import changes_since
 
 FILE = "setup.json"
 
-# Bytes: room for several thousand folders.
+# Room for several thousand folders.
 _MAX = 1_000_000
+"""Bytes of a record that are read."""
+
 _MOST = 5
+"""Refs that a line lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupRecord:
-    """What there was.
+    """The state at one run of `setup`.
 
-    operation: the newest one then. folders: path -> resources. clients: name -> state.
+    operation: the number of the newest. folders: path -> resources. clients: name -> state.
     """
 
     at: str
@@ -32,7 +35,7 @@ class SetupRecord:
 
 
 def take_record(library: Library, clients: list[FoundClient]) -> SetupRecord:
-    """Return what there is now."""
+    """Return the record of the present state."""
     newest = library.store.operations(1)
     folders = {folder.path: folder.resources for folder in folder_states(library)}
     states = {client.name: client.state.value for client in clients}
@@ -40,7 +43,7 @@ def take_record(library: Library, clients: list[FoundClient]) -> SetupRecord:
 
 
 def read_record(home: Path) -> SetupRecord | None:
-    """Return what there was when setup ran last, None where it never did or that cannot be read."""
+    """Return the record of the last run, None where there is none or it cannot be read."""
     try:
         fields = json.loads(read_regular(home / FILE, _MAX))
         return SetupRecord(
@@ -55,7 +58,7 @@ def read_record(home: Path) -> SetupRecord | None:
 
 
 def write_record(home: Path, record: SetupRecord) -> None:
-    """Store what there is now."""
+    """Store a record in place of the last one."""
     write_private(home / FILE, json.dumps(asdict(record)) + "\n")
 
 
@@ -70,25 +73,25 @@ def describe_changes(
         lines.append(f"changes: {by}; {some(since.refs, _MOST)}: evolvable log")
     return [
         *lines,
-        *_folder_changes(before.folders, now.folders),
-        *_client_changes(before.clients, clients),
+        *_describe_folder_changes(before.folders, now.folders),
+        *_describe_client_changes(before.clients, clients),
     ]
 
 
-def _folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
+def _describe_folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
     for path in sorted(before.keys() | now.keys()):
         if path not in now:
             yield f"{path} is not watched any more"
         elif path not in before:
             yield f"{path} is watched now: {count(now[path], 'resource')}"
         elif (more := now[path] - before[path]) != 0:
-            yield (
-                f"{path} holds {count(now[path], 'resource')}, {abs(more):,} "
-                f"{'more' if more > 0 else 'fewer'}"
-            )
+            word = "more" if more > 0 else "fewer"
+            yield f"{path} holds {count(now[path], 'resource')}, {abs(more):,} {word}"
 
 
-def _client_changes(before: Mapping[str, str], clients: list[FoundClient]) -> Iterator[str]:
+def _describe_client_changes(
+    before: Mapping[str, str], clients: list[FoundClient]
+) -> Iterator[str]:
     now = {client.name: client for client in clients}
     for name, client in now.items():
         if name not in before:

@@ -1,8 +1,8 @@
-"""How things stand around a library: its folders, the clients here, their list of skills, and what
-waits for a person.
+"""The state of a library's surroundings: its folders, the clients, their lists of skills, and the
+inbox.
 
-`status`, `folders` and `doctor` say of the same thing what is found here, in the same words.
-Nothing is started and nothing is changed.
+`status`, `folders` and `doctor` show these lines in the same words. Nothing is started and nothing
+is changed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ MOST = 5
 
 
 class Topic(StrEnum):
-    """What a line is about; `status` and `doctor` begin the line with it."""
+    """The subject of a line, with which `status` and `doctor` begin it."""
 
     WAITS = "waits"
     FOLDER = "folder"
@@ -34,10 +34,10 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StandingLine:
-    """How one thing stands. name: which, '' where there is one. state: in words, with the command
-    that goes on.
+    """The state of one subject.
 
-    well: whether nothing is to be done about it.
+    name: which one of its topic, '' where there is one alone. state: in words, with the command to
+    go on with. well: whether nothing is to be done about it.
     """
 
     topic: Topic
@@ -53,7 +53,7 @@ class StandingLine:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All that is found.
+    """The state of all subjects.
 
     problems: what is wrong with the folders, the worst first, and what to do.
     """
@@ -68,7 +68,7 @@ class Standing:
 
 
 def read_standing(library: Library, config: Config) -> Standing:
-    """Return how the folders, the clients, their list and the inbox of a library stand."""
+    """Return the state of a library's folders, its clients, their lists and the inbox."""
     folders = folder_states(library)
     problems = [
         HealthProblem(wrong.what, wrong.next)
@@ -81,13 +81,13 @@ def read_standing(library: Library, config: Config) -> Standing:
     waits = waiting_line(library)
     lines = [StandingLine(Topic.WAITS, "", waits, False)] if waits else []
     lines += [folder_line(folder) for folder in folders]
-    lines += map(_client_line, clients)
-    lines += _list_lines(library, config, clients)
+    lines += map(_describe_client, clients)
+    lines += _describe_lists(library, config, clients)
     return Standing(folders, lines, problems)
 
 
 def folder_line(folder: WatchedRoot) -> StandingLine:
-    """Return how a watched folder stands; what is wrong with it is in the problems."""
+    """Return the line about a watched folder, without its problems."""
     refused = some([issue.directory for issue in folder.not_imported], MOST)
     hints = {
         "changed on disk": ", `evolvable diff` shows how",
@@ -105,25 +105,18 @@ def folder_line(folder: WatchedRoot) -> StandingLine:
     )
 
 
-def _client_line(client: FoundClient) -> StandingLine:
-    note = {ClientState.OPEN: f"`evolvable connect {client.name}` connects it"}.get(
-        client.state, client.note
-    )
-    return StandingLine(
-        Topic.CLIENT,
-        client.title,
-        f"{client.state}; {note}" if note else str(client.state),
-        client.is_connected,
-    )
+def _describe_client(client: FoundClient) -> StandingLine:
+    note = client.note
+    if client.state is ClientState.OPEN:
+        note = f"`evolvable connect {client.name}` connects it"
+    state = f"{client.state}; {note}" if note else str(client.state)
+    return StandingLine(Topic.CLIENT, client.title, state, client.is_connected)
 
 
-def _list_lines(
+def _describe_lists(
     library: Library, config: Config, clients: Sequence[FoundClient]
 ) -> Iterator[StandingLine]:
-    """Yield a line on each list in which a client leaves out descriptions.
-
-    None where it leaves out none.
-    """
+    """Yield a line on each list of a client that leaves out descriptions."""
     machine = read_machine(config.project)
     if crowded := crowded_list(library, machine):
         # find_skill makes up for what the list leaves out, if the client is connected.

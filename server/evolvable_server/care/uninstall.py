@@ -93,7 +93,10 @@ _OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Uninstalled:
-    """What was removed, or would be; each as a line. left: what stays, and how to remove it."""
+    """Lines about a removal.
+
+    removed: what was removed, or would be. left: what stays, and how to remove it.
+    """
 
     removed: list[str]
     left: list[str]
@@ -101,9 +104,11 @@ class Uninstalled:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed with a library.
+    """A planned removal of a library.
 
-    gone: files and folders, for good. settings: of the configuration, in words.
+    connected: the entries of clients. copies: the clients that read its memories. watched: its
+    folders. gone: files and folders that are deleted. settings: the entries of the configuration,
+    in words.
     """
 
     home: Path
@@ -115,9 +120,9 @@ class Removal:
     report: Uninstalled
 
     def carry_out(self, signer: Callable[[], Signer | None]) -> None:
-        """Remove it.
+        """Remove the library.
 
-        signer: asks for what signs the configuration. Raise Refused while the library is open.
+        signer: returns the signer of the configuration. Raise Refused while the library is open.
         """
         # First: a server that still runs would write its files again.
         if self.gone:
@@ -132,8 +137,9 @@ class Removal:
         disable_project_files(self.home, None)
         # The client's settings before the note: after a kill between the two, the note still leads
         # to them.
-        for choice in _choices(self.home):
-            (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
+        for choice in _read_choices(self.home):
+            remove = take_out_of_client if is_of_other_client(choice) else take_out
+            remove(choice)
             with Store.open(self.home) as store:
                 store.backend.collections.forget(choice.settings)
         if self.watched:
@@ -149,26 +155,28 @@ class Removal:
 
 
 def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Removal:
-    """Return what is removed with the library.
+    """Return the removal of the library of this process.
 
-    data: its files too. warn: is told what cannot be read.
+    data: whether its files are deleted too. warn: called with each line on what cannot be read.
     """
     home = config.home
-    entries, copies = list(_connected_entries(config, warn)), read_enabled_copies(home)
+    entries, copies = list(_find_connected_entries(config, warn)), read_enabled_copies(home)
     watched = watched_folders(home, warn)
     connected = [entry for entry, place in entries if place == os.path.realpath(home)]
     settings = own_entries(config.person, home) if data else []
-    gone = list(_data_paths(home, watched)) if data else []
+    gone = list(_find_data_paths(home, watched)) if data else []
     lines = [f"{entry.client.title}: the entry {entry.name} in {entry.path}" for entry in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
     lines += [f"the memory of the project in {file.path}" for file in project_memory_files(home)]
     lines += [
-        f"the collection {choice.collection} in {choice.settings}" for choice in _choices(home)
+        f"the collection {choice.collection} in {choice.settings}" for choice in _read_choices(home)
     ]
     lines += [f"watching {folder.path}; its files stay" for folder in watched]
     lines += [f"{path}, for good" for path in gone]
     lines += [f"{entry} in {config.person.editable.path}" for entry in settings]
-    others = [_other_entry(entry, place) for entry, place in entries if entry not in connected]
+    others = [
+        _describe_other_entry(entry, place) for entry, place in entries if entry not in connected
+    ]
     left = [
         *others,
         *_describe_left(home, gone, data),
@@ -189,7 +197,7 @@ class AccountRemoval:
     report: Uninstalled
 
     def carry_out(self) -> None:
-        """Delete them."""
+        """Delete the files."""
         for file in self.gone:
             _delete(file)
         with contextlib.suppress(OSError):
@@ -199,30 +207,30 @@ class AccountRemoval:
 
 
 def plan_account_removal(config: Config) -> AccountRemoval:
-    """Return what the libraries of the account share, and which of them go on without it."""
+    """Return the removal of the settings that the libraries of the account share."""
     path = own_path()
     gone = shared_files(path) if path is not None else []
-    lines = [f"{file}, for good" for file in gone] + (
-        shared_entries(config.person.editable) if gone else []
-    )
+    lines = [f"{file}, for good" for file in gone]
+    if gone:
+        lines += shared_entries(config.person.editable)
     users = [str(home) for home in registered_homes() if holds_library(home)]
     left = [f"the library in {home}, without these settings from then on" for home in users]
     return AccountRemoval(path, gone, Uninstalled(lines, left))
 
 
-def _connected_entries(
+def _find_connected_entries(
     config: Config, warn: Callable[[str], None]
 ) -> Iterator[tuple[ConfigurationEntry, str]]:
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(config.project)
     for client in all_clients().values():
-        seen = set[Path]()  # in the home folder, the file of the project is that of the user
+        paths = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
             try:
                 entry = configuration_entry(machine, client, scope)
-                if entry.path in seen:
+                if entry.path in paths:
                     continue
-                seen.add(entry.path)
+                paths.add(entry.path)
                 # A trial run tells whether the entry is ours.
                 if disconnect(entry, dry_run=True).done == "disconnected":
                     yield entry, os.path.realpath(entry_home(entry))
@@ -232,7 +240,7 @@ def _connected_entries(
                 warn(f"{client.title}: {error.text}")
 
 
-def _choices(home: Path) -> list[ListingChoice]:
+def _read_choices(home: Path) -> list[ListingChoice]:
     """Return the collections that clients list; none where the library cannot be read."""
     if not (home / LIBRARY_FILE).exists():
         return []
@@ -241,7 +249,7 @@ def _choices(home: Path) -> list[ListingChoice]:
     return []
 
 
-def _data_paths(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
+def _find_data_paths(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
     yield from (path for name in _OURS for path in sorted(home.glob(name)))
     yield from replaced_libraries(home)
     places = (place for folder in watched for place in possible_staging(folder.path))
@@ -257,10 +265,10 @@ def _describe_left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str
                 f"{count(len(before), 'library')} that `recover` replaced: "
                 f"{some([str(path) for path in before], 5)}"
             )
-    elif home.is_dir() and (
-        others := sorted(path.name for path in set(home.iterdir()) - set(gone))
-    ):
-        yield f"what Evolvable did not write in {home}: {some(others, 10)}"
+    elif home.is_dir():
+        others = sorted(path.name for path in set(home.iterdir()) - set(gone))
+        if others:
+            yield f"what Evolvable did not write in {home}: {some(others, 10)}"
     yield "copies of client configurations from before each change: *.backup-* beside the file"
     yield (
         "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove "
@@ -269,7 +277,7 @@ def _describe_left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str
     yield "the program: pip uninstall evolvable, or delete its virtual environment"
 
 
-def _other_entry(entry: ConfigurationEntry, place: str) -> str:
+def _describe_other_entry(entry: ConfigurationEntry, place: str) -> str:
     return (
         f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library "
         f"in {place}"

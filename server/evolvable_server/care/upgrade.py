@@ -23,12 +23,11 @@ from evolvable_store.errors import InvalidArgument, Refused
 DISTRIBUTION = "evolvable"
 
 IDENTITY = Path(__file__).parents[1] / "identity.toml"
-"""Which name on the index is the release's own; a wheel has it, a clone does not."""
+"""The file with the name of the package on the index, which a wheel has and a clone has not."""
 
-# Seconds: enough for the optional packages over a slow line, and an end for an installer that
-# hangs.
+# Enough for the optional packages over a slow line, and an end for an installer that hangs.
 SECONDS = 900
-"""How long the installer may take."""
+"""How many seconds the installer may take."""
 
 # The name of a wheel without a build tag (PEP 427): name, version, Python, ABI and platform.
 _WHEEL = re.compile(r"evolvable-(?P<version>[^-]+)-[^-]+-[^-]+-[^-]+\.whl", re.IGNORECASE)
@@ -37,14 +36,15 @@ _NUMBER = re.compile(r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?")
 
 
 class UpgradeRefused(Refused):
-    """This installation cannot be replaced by this command, or not by what was named."""
+    """Raised where this command cannot replace this installation, or not by the named source."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What replaces the program.
+    """A planned replacement of the program.
 
-    version: of the source. command: of the installer. former: the source of today.
+    version: that of the source. command: that of the installer. former: the source of the present
+    installation, None for an index.
     """
 
     version: str
@@ -59,9 +59,9 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
     cannot be replaced.
     """
     version, requirement = _read_source(source)
-    about = _installed_from()
+    about = _read_origin()
     if about.get("dir_info", {}).get("editable"):
-        folder = _local_path(about["url"])
+        folder = _to_local_path(about["url"])
         raise UpgradeRefused(
             f"This program runs from the clone {folder}: what is there is what runs.",
             "Bring the clone up to date (git pull), and restart the windows of your clients.",
@@ -69,19 +69,19 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
     # An environment in a cache, as uvx makes one, is cleared away some day, and the new version
     # with it.
     check_lasting(server_start(home))
-    command = (*_installer(), requirement)
+    command = (*_find_installer(), requirement)
     if sys.platform == "win32":
         raise UpgradeRefused(
             "Windows does not replace a program that runs.",
             f"End the clients, then run: {subprocess.list2cmdline(command)}",
         )
-    return UpgradePlan(version, command, _local_path(about["url"]) if "url" in about else None)
+    return UpgradePlan(version, command, _to_local_path(about["url"]) if "url" in about else None)
 
 
 def replace_program(plan: UpgradePlan) -> None:
     """Run the installer.
 
-    Raises UpgradeRefused with its last words when it fails; it leaves the program as it was.
+    Raise UpgradeRefused with its last lines when it fails: it leaves the program as it was.
     """
     done = _run(plan.command)
     if done.returncode:
@@ -94,8 +94,9 @@ def replace_program(plan: UpgradePlan) -> None:
 
 
 def ask_new_program(home: str) -> tuple[str, str | None]:
-    """Return the version that is installed now, and what it says of the library; None when it opens
-    it.
+    """Return the version that is installed now, and why it does not open the library.
+
+    The second is None when it opens the library.
     """
     # -P: no module of the folder that this was started in is imported.
     program = [sys.executable, "-P", "-m", "evolvable_server"]
@@ -120,7 +121,10 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _read_source(source: str) -> tuple[str, str]:
-    """Return the version of a source, and what the installer is given. Raises InvalidArgument."""
+    """Return the version of a source, and the requirement for the installer.
+
+    Raise InvalidArgument.
+    """
     path = Path(source).expanduser()
     if wheel := _WHEEL.fullmatch(path.name):
         if not path.is_file():
@@ -134,7 +138,7 @@ def _read_source(source: str) -> tuple[str, str]:
             )
         return wheel["version"], str(path.resolve())
     if path.is_dir():
-        return _version_of_clone(path), str(path.resolve())
+        return _read_clone_version(path), str(path.resolve())
     if _NUMBER.fullmatch(source):
         if (name := index_name()) is None:
             raise UpgradeRefused(
@@ -148,11 +152,10 @@ def _read_source(source: str) -> tuple[str, str]:
     )
 
 
-def _version_of_clone(folder: Path) -> str:
+def _read_clone_version(folder: Path) -> str:
     try:
-        name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-            "name"
-        ]
+        configuration = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        name = configuration["project"]["name"]
         text = (folder / "skills_store/evolvable_store/__init__.py").read_text(encoding="utf-8")
     except (OSError, ValueError, KeyError, TypeError):
         name, text = "", ""
@@ -175,9 +178,9 @@ def index_name(file: Path = IDENTITY) -> str | None:
     return name if identity.get("published") is True and isinstance(name, str) and name else None
 
 
-def _installer() -> tuple[str, ...]:
-    """Return the installer of this environment: its own pip, else uv, which makes environments
-    without one.
+def _find_installer() -> tuple[str, ...]:
+    """Return the command of this environment's installer: its pip, else uv, whose environments have
+    none.
     """
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-P", "-m", "pip", "install", "--quiet", "--upgrade")
@@ -189,19 +192,17 @@ def _installer() -> tuple[str, ...]:
     )
 
 
-def _installed_from() -> dict[str, Any]:
-    """Return what the installer wrote down of where this installation came from (PEP 610); {} for
-    an index.
-    """
+def _read_origin() -> dict[str, Any]:
+    """Return the installer's record of this installation's source (PEP 610); {} for an index."""
     try:
         text = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         return {}
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    record = json.loads(text) if text else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _local_path(url: str) -> str:
+def _to_local_path(url: str) -> str:
     """Return the path of a file:// address; another address as it is."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == "file" else url

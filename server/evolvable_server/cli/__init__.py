@@ -1,9 +1,9 @@
 """The `evolvable` command: the verbs of evolvable_tools for a person at a terminal.
 
-Begin with `main`, the entry point, and for a new command with `command` and `CommandContext`: they
+Begin with `main`, the entry point. A new command begins with `command` and `CommandContext`, which
 open the library, print text or JSON and end with an `ExitCode`. `evolvable_server.cli.terminal` has
-what prints. `serve` without options, as clients start it, runs from here: click and the registry of
-commands take time and memory that a server has no use for.
+the functions that print. `serve` without options, as clients start it, runs from here: click and
+the registry of commands take time and memory that a server has no use for.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.environment import hint_at_removed_variables
 from evolvable_store import late_names
 
+# Start time: every module of this package imports this one, and `serve` needs little of it.
 if TYPE_CHECKING:
     from evolvable_server.cli.command_context import (
         CommandContext,
@@ -75,9 +76,6 @@ __all__ = [
     "warn_left_out",
     "warn_of_secrets",
 ]
-
-
-# Start time: every module of this package imports this one, and `serve` needs little of it.
 
 
 def main() -> NoReturn:

@@ -173,6 +173,5 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
         warn(*plugins.left_by_missing_parts(library))
     size = (folder / LIBRARY_FILE).stat().st_size
     return Output(
-        {"target": str(folder), "bytes": size},
-        lambda _: say(f"{size:,} bytes in {folder}"),
+        {"target": str(folder), "bytes": size}, lambda _: say(f"{size:,} bytes in {folder}")
     )

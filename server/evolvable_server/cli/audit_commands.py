@@ -45,27 +45,26 @@ def audit_command(
     finds something.
     """
     if (head or source) and not verify:
-        # An exported file is checked without the library, on any machine.
         raise click.UsageError("--head and --from go with --verify.")
+    # An exported file is checked without the library, on any machine.
     if source is not None:
         try:
-            return _verification_output(verify_entries(read_export(source), head))
+            return _report_verification(verify_entries(read_export(source), head))
         except OSError as error:
             raise InvalidArgument(f"{source} cannot be read: {error.strerror}.") from None
     with state.library() as (library, _):
         if target is not None:
             rows = export_log(library, target)
             return Output(
-                {"file": str(target), "rows": rows},
-                lambda _: say(f"{target} has {rows} rows."),
+                {"file": str(target), "rows": rows}, lambda _: say(f"{target} has {rows} rows.")
             )
         if verify:
-            return _verification_output(verify_log(library, head))
-        found = library.store.backend.audit.newest(limit)
-    return Output({"rows": [asdict(entry) for entry in found]}, lambda _: _show(found))
+            return _report_verification(verify_log(library, head))
+        entries = library.store.backend.audit.newest(limit)
+    return Output({"rows": [asdict(entry) for entry in entries]}, lambda _: _show_entries(entries))
 
 
-def _verification_output(report: AuditReport) -> Output[object]:
+def _report_verification(report: AuditReport) -> Output[object]:
     def show(_: object) -> None:
         for problem in report.problems:
             say(f"  {problem}")
@@ -75,17 +74,13 @@ def _verification_output(report: AuditReport) -> Output[object]:
             + (f" Head: {report.head}" if report.head else "")
         )
 
-    return Output(
-        asdict(report) | {"intact": report.intact},
-        show,
-        found_code(not report.intact),
-    )
+    return Output(asdict(report) | {"intact": report.intact}, show, found_code(not report.intact))
 
 
-def _show(found: list[AuditEntry]) -> None:
-    if not found:
+def _show_entries(entries: list[AuditEntry]) -> None:
+    if not entries:
         say("No decision was recorded yet.")
-    for entry in found:
+    for entry in entries:
         author = f"{entry.principal} ({entry.via})" if entry.via else entry.principal
         operation = f", operation {entry.operation}" if entry.operation is not None else ""
         say(

@@ -1,6 +1,4 @@
-"""`learn review auto`: switch automatic reviews on and off by project, and show what
-they may take.
-"""
+"""`learn review auto`: switch automatic reviews on and off by project, and show their budget."""
 
 from collections.abc import Sequence
 
@@ -38,37 +36,30 @@ def run_auto(
     elif action == "off":
         switch_off(config, refs)
     if action != "show":
-        state.record(
-            f"automatic reviews {action}",
-            ", ".join(refs) or str(config.project),
-        )
+        state.record(f"automatic reviews {action}", ", ".join(refs) or str(config.project))
     with state.library() as (library, _):
-        found = auto_status(config, library)
-    return Output(found, show_auto_status)
+        status = auto_status(config, library)
+    return Output(status, show_auto_status)
 
 
-def show_auto_status(found: AutoStatus) -> None:
+def show_auto_status(status: AutoStatus) -> None:
     """Write the status of automatic reviews for a person."""
-    on = ", ".join(found.projects) or "nowhere"
+    on = ", ".join(status.projects) or "nowhere"
     rows: list[tuple[Cell, Cell]] = [
-        (("automatic", "bold"), f"on in {on}" if found.projects else "off"),
-        (("left today", "bold"), budget_words(found.left)),
-        (("queued", "bold"), count(found.waiting, "session")),
+        (("automatic", "bold"), f"on in {on}" if status.projects else "off"),
+        (("left today", "bold"), budget_words(status.left)),
+        (("queued", "bold"), count(status.waiting, "session")),
     ]
-    if found.skills:
-        rows.append(
-            (
-                ("at once", "bold"),
-                f"lessons of {', '.join(found.skills)}, where the scan has no question",
-            )
-        )
-    rows += [(("failed", "bold"), (failure, "yellow")) for failure in found.failed]
-    if found.nobody:
+    if status.skills:
+        lessons = f"lessons of {', '.join(status.skills)}, where the scan has no question"
+        rows.append((("at once", "bold"), lessons))
+    rows += [(("failed", "bold"), (failure, "yellow")) for failure in status.failed]
+    if status.nobody:
         text = (
-            f"{count(len(found.nobody), 'session')} of clients without a headless mode: "
+            f"{count(len(status.nobody), 'session')} of clients without a headless mode: "
             "`evolvable learn review`"
         )
         rows.append((("by hand", "bold"), text))
     show_fields(rows)
-    if not found.here:
+    if not status.here:
         say("Switch it on for this project: evolvable learn review auto on")

@@ -84,7 +84,7 @@ def checkout_command(
     with state.library() as (library, caller):
         chooser = FolderChooser(library.store, config.home, read_client_homes(config))
         scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
-        targets = list(_targets(library, machine, where, only_kind, scope, project))
+        targets = list(_find_targets(library, machine, where, only_kind, scope, project))
         if not targets:
             raise InvalidArgument(
                 f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT
@@ -102,7 +102,7 @@ def checkout_command(
         check_anything_leaves("The checkout", held_by_ref.values(), more)
         # A name that no target has is an error, also where other names were found.
         for name in only:
-            if not any(_existing_names(library, target.kind, scope, [name]) for target in targets):
+            if not any(_filter_names(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         if project:
             # Before the first file is written: a running server that sees the file needs the scope
@@ -114,8 +114,8 @@ def checkout_command(
         proposed = _start_delegates(library, caller, targets, scope)
         remarks += [_ON_PROPOSAL.format(ref=ref, number=number) for ref, number in proposed.items()]
         withheld = _describe_withheld(library, targets, scope)
-        doubled = list(_doubled_folder_warnings(library.working_copies.folders(), machine.user))
-    left_out = [*held_by_ref.values()]
+        doubled = list(_warn_of_doubled_folders(library.working_copies.folders(), machine.user))
+    left_out = list(held_by_ref.values())
     render = partial(_show_checkout, results, left_out, [*withheld, *remarks, *doubled], verbose)
     result = {"folders": results, "left_out": left_out, "out_of_force": withheld}
     return Output(result, lambda _: render(), ExitCode.ERROR if left_out else ExitCode.DONE)
@@ -132,20 +132,14 @@ _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to
 def _split_by_secret(
     library: Library, targets: Sequence[Target], heads: Sequence[Head]
 ) -> tuple[list[Head], dict[str, HeldBack]]:
-    """Return those that may be written, and by ref those that a secret holds back.
+    """Return the heads that may be written, and by ref those that a secret holds back.
 
     What lies in every target already does not leave the library by this command.
     """
-    here = {
-        folder.path: _resources_in(library, folder) for folder in library.working_copies.folders()
+    ids_by_folder = {
+        folder.path: _find_resources(library, folder) for folder in library.working_copies.folders()
     }
-    present = [
-        (
-            target.kind,
-            here.get(target.path.resolve(), set()),
-        )
-        for target in targets
-    ]
+    present = [(target.kind, ids_by_folder.get(target.path.resolve(), set())) for target in targets]
     # What a target holds already has left the library before.
     absent = [
         head.ref
@@ -156,7 +150,7 @@ def _split_by_secret(
     return [head for head in heads if str(head.ref) not in held_by_ref], held_by_ref
 
 
-def _resources_in(library: Library, folder: WatchedFolder) -> set[int]:
+def _find_resources(library: Library, folder: WatchedFolder) -> set[int]:
     """Return the ids of the resources that a watched folder holds, itself or by a link."""
     copies = library.working_copies
     bound = {
@@ -177,11 +171,12 @@ def _describe_withheld(library: Library, targets: Sequence[Target], scope: str) 
         for watched in library.working_copies.folders()
         if (watched.path, watched.kind) in places and watched.scope == scope
     ]
-    bound = {id for folder in folders for id in _resources_with_other_value(library, folder)}
+    bound = {id_ for folder in folders for id_ in _find_withheld_resources(library, folder)}
+    # Two folders may hold the same resource, which gets one line.
     lines = dict[str, None]()
     for head in library.store.backend.heads_by_id(bound).values():
-        if (out := library.powers(head)) is not None:
-            lines[f"{out.line} (the folder has what you approved)"] = None
+        if (withheld := library.powers(head)) is not None:
+            lines[f"{withheld.line} (the folder has what you approved)"] = None
     return list(lines)
 
 
@@ -208,13 +203,13 @@ def _start_delegates(
     return proposed
 
 
-def _resources_with_other_value(library: Library, folder: WatchedFolder) -> set[int]:
+def _find_withheld_resources(library: Library, folder: WatchedFolder) -> set[int]:
     records = library.working_copies.copy(folder).status.powers
     bound = library.working_copies.bindings.of_directories(folder, records.directories())
     return {binding.resource for binding in bound.values()}
 
 
-def _targets(
+def _find_targets(
     library: Library,
     machine: Machine,
     where: Sequence[str],
@@ -229,14 +224,10 @@ def _targets(
             # A word without a slash that is no folder is more likely a mistyped client than a new
             # folder.
             if "/" not in word and not Path(word).is_dir():
-                names = ", ".join(
-                    sorted(
-                        name for name, candidate in clients.items() if candidate.folders is not None
-                    )
-                )
+                readers = sorted(name for name, each in clients.items() if each.folders is not None)
                 raise InvalidArgument(
                     f"{word} is no client and no folder.",
-                    f"Name {names}, or a folder like ./{word}.",
+                    f"Name {', '.join(readers)}, or a folder like ./{word}.",
                 )
             check_work_tree(Path(word).resolve(), library.folders())
             yield Target(Path(word), kind or Kind.SKILL)
@@ -252,12 +243,9 @@ def _targets(
 
 
 def _check_out_all(
-    library: Library,
-    targets: Sequence[Target],
-    scope: str,
-    chosen: Mapping[Target, Sequence[Head]],
+    library: Library, targets: Sequence[Target], scope: str, chosen: Mapping[Target, Sequence[Head]]
 ) -> list[SyncResult]:
-    """Write into each folder what is chosen for it, where nothing is, all of its kind."""
+    """Write into each folder what is chosen for it, or all of its kind where nothing is chosen."""
     # A skill's copy names its agent only where the agent lies beside it.
     agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
     done = {
@@ -269,16 +257,17 @@ def _check_out_all(
 def _check_out(
     library: Library, target: Target, scope: str, chosen: Sequence[Head] | None
 ) -> SyncResult:
-    """Write what is chosen into a folder; by default all of its kind."""
+    """Write the chosen resources into a folder, all of its kind where `chosen` is None."""
+    names = None
+    if chosen is not None:
+        names = [head.name for head in chosen if head.kind is target.kind]
     remark(f"Writing {target.kind}s into {target.path}")
     with progress("Writing") as show:
         sync = library.working_copies.check_out(
             target.path,
             scope=scope,
             kind=target.kind,
-            names=[head.name for head in chosen if head.kind is target.kind]
-            if chosen is not None
-            else None,
+            names=names,
             progress=show,
             forks=target.client == FORKS,
         )
@@ -287,19 +276,17 @@ def _check_out(
     return sync_result(sync)
 
 
-def _existing_names(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
+def _filter_names(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
     """Return those of the names that a resource of this kind has."""
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
-def _doubled_folder_warnings(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
+def _warn_of_doubled_folders(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
     """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them
     twice.
     """
-    both = [home / ".codex/skills", home / ".agents/skills"]
-    watched = [
-        folder.path for folder in folders if folder.path in [path.resolve() for path in both]
-    ]
+    read_by_codex = {(home / name).resolve() for name in (".codex/skills", ".agents/skills")}
+    watched = [folder.path for folder in folders if folder.path in read_by_codex]
     if len(watched) > 1:
         yield (
             f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both "

@@ -24,14 +24,14 @@ from evolvable_store.errors import InvalidArgument
 
 
 class _AnyClient(click.Choice[str]):
-    """The name of a client; of one that is not known too."""
+    """The name of a client, also of one that this program does not know."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         # Any other name passes: the command shows the entry to paste for it.
-        return value if value not in self.choices else super().convert(value, param, ctx)
+        return super().convert(value, param, ctx) if value in self.choices else value
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
         click.option(
@@ -53,7 +53,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @command("connect")
-@_options
+@_add_options
 @click.argument("client", type=_AnyClient(all_clients()))
 @click.option(
     "--env",
@@ -95,7 +95,7 @@ def connect_command(
     it. Run again, it changes nothing, or brings the entry up to date. For a client that is not
     known, it shows the entry to paste.
     """
-    variables = dict(map(_variable, env))
+    variables = dict(map(_parse_variable, env))
     if prefix is not None:
         variables[TOOL_PREFIX] = tool_prefix_of(prefix)
     start = server_start(state.config().home, variables)
@@ -112,7 +112,7 @@ def connect_command(
             "configuration."
         )
     result = connect(
-        _entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks
+        _find_entry(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks
     )
     return Output(result, lambda _: _show_connection(result, dry_run))
 
@@ -134,7 +134,7 @@ def _show_pasted(state: CommandContext, client: str, name: str, start: Start) ->
 
 
 @command("disconnect")
-@_options
+@_add_options
 @click.argument("client", type=click.Choice(all_clients()))
 def disconnect_command(
     state: CommandContext, client: str, scope: str, name: str, dry_run: bool
@@ -144,17 +144,17 @@ def disconnect_command(
     Only its entry goes from the client's configuration, and the hooks that `connect --hooks` wrote.
     The library stays. A copy of the file is kept beside it.
     """
-    result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
+    result = disconnect(_find_entry(state, client, scope, name), dry_run=dry_run)
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 
-def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> ConfigurationEntry:
+def _find_entry(state: CommandContext, client: str, scope: str, name: str) -> ConfigurationEntry:
     return configuration_entry(
         read_machine(state.config().project), all_clients()[client], scope, name
     )
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     # No environment holds a null byte.
     if not (key and equals) or "\0" in text:

@@ -44,9 +44,10 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class ListedPlace:
-    """What Claude Code lists somewhere.
+    """What Claude Code lists in one place.
 
-    collection: the one that was chosen, '' for none. newcomers: see `use`.
+    collection: the one that was chosen, '' for none. newcomers: skills that came after `use`, which
+    Claude Code lists until it runs again.
     """
 
     where: str
@@ -126,18 +127,18 @@ def collection_command(
     with state.library() as (library, caller):
         if action == "list":
             others = cut_lists(library, read_machine(state.config().project))
-            found = {
-                "collections": _summaries(library),
-                "lists": _places(state, library),
+            result = {
+                "collections": _list_summaries(library),
+                "lists": _describe_places(state, library),
                 "others": others,
             }
-            return Output(found, _show_list)
+            return Output(result, _show_list)
         if action in ("use", "stop") and other:
             machine = read_machine(state.config().project)
             change = choose_for_client(library, caller, machine, other, name or "", dry_run=dry_run)
-            return Output(change, lambda _: _show_other(change, dry_run))
+            return Output(change, lambda _: _show_client_change(change, dry_run))
         if action in ("use", "stop"):
-            where = _list_of(state, library, project)
+            where = _choose_list(state, library, project)
             change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
             # Measured as the list will be: a hidden skill takes no room in it.
             listing = measure_listing(
@@ -145,8 +146,8 @@ def collection_command(
             )
             return Output(change, lambda _: _show_change(change, where, listing, dry_run))
         if action == "show":
-            return _show(state, library, name or "")
-        return _change(library, caller, action, name or "", list(map(Ref.parse, refs)))
+            return _show_collection(state, library, name or "")
+        return _change_collection(library, caller, action, name or "", list(map(Ref.parse, refs)))
 
 
 def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, options: bool) -> None:
@@ -163,11 +164,12 @@ def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, opti
         _refuse(f"`client collection {action}` takes no options.")
 
 
-def _refuse(what: str) -> NoReturn:
-    raise InvalidArgument(what, "`evolvable client collection --help` shows the ways to call it.")
+def _refuse(message: str) -> NoReturn:
+    hint = "`evolvable client collection --help` shows the ways to call it."
+    raise InvalidArgument(message, hint)
 
 
-def _list_of(state: CommandContext, library: Library, project: bool) -> ClientList:
+def _choose_list(state: CommandContext, library: Library, project: bool) -> ClientList:
     machine, folders = read_machine(state.config().project), library.folders()
     if project:
         return project_list(folders, machine)
@@ -181,12 +183,16 @@ def _list_of(state: CommandContext, library: Library, project: bool) -> ClientLi
     raise InvalidArgument("Your folder of skills for Claude Code is not watched.", hint)
 
 
-def _places(state: CommandContext, library: Library) -> list[ListedPlace]:
+def _describe_places(state: CommandContext, library: Library) -> list[ListedPlace]:
     machine = read_machine(state.config().project)
-    return [_place(library, where, choice) for where, choice in chosen_lists(library, machine)]
+    return [
+        _describe_place(library, where, choice) for where, choice in chosen_lists(library, machine)
+    ]
 
 
-def _place(library: Library, where: ClientList, choice: ListingChoice | None) -> ListedPlace:
+def _describe_place(
+    library: Library, where: ClientList, choice: ListingChoice | None
+) -> ListedPlace:
     listing = measure_list(where, listed_skills(library, where))
     return ListedPlace(
         where=where.title,
@@ -201,7 +207,7 @@ def _place(library: Library, where: ClientList, choice: ListingChoice | None) ->
     )
 
 
-def _summaries(library: Library) -> list[CollectionSummary]:
+def _list_summaries(library: Library) -> list[CollectionSummary]:
     choices = library.store.backend.collections.choices()
     return [
         CollectionSummary(
@@ -246,7 +252,7 @@ def _show_list(result: Mapping[str, Any]) -> None:
             say(f"  cut: {some([skill.ref for skill in other.cut], MAX_NAMED)}")
 
 
-def _show_other(change: ListChange, dry_run: bool) -> None:
+def _show_client_change(change: ListChange, dry_run: bool) -> None:
     say(
         f"{'Would list' if dry_run else 'Lists'} {count(len(change.listed), 'skill')}, by "
         f"{change.settings}."
@@ -275,30 +281,31 @@ def _show_place(place: ListedPlace) -> None:
         )
 
 
-def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
-    found = verbs.find_collection(library, name)
+def _show_collection(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
+    collection = verbs.find_collection(library, name)
     lists = client_lists(library.folders(), read_machine(state.config().project))
     skills_by_id = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
-    heads = library.store.backend.heads_by_id(found.ids)
-    refs = {id_: str(heads[id_].ref) for id_ in found.ids}
+    heads = library.store.backend.heads_by_id(collection.ids)
+    refs = {id_: str(heads[id_].ref) for id_ in collection.ids}
     skills = [
-        _skill(refs[id_], skills_by_id.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)
+        _describe_skill(refs[id_], skills_by_id.get(id_))
+        for id_ in sorted(refs, key=refs.__getitem__)
     ]
     result = {
         "name": name,
         "skills": [asdict(collected) for collected in skills],
-        "gone": list(found.gone),
+        "gone": list(collection.gone),
     }
-    return Output(result, lambda _: _show_skills(skills, found))
+    return Output(result, lambda _: _show_skills(skills, collection))
 
 
-def _skill(ref: str, listed_skill: ListedSkill | None) -> CollectionSkill:
-    return CollectionSkill(
-        ref, listed_skill.size if listed_skill else None, listed_skill.uses if listed_skill else 0
-    )
+def _describe_skill(ref: str, listed_skill: ListedSkill | None) -> CollectionSkill:
+    if listed_skill is None:
+        return CollectionSkill(ref, None, 0)
+    return CollectionSkill(ref, listed_skill.size, listed_skill.uses)
 
 
-def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> None:
+def _show_skills(skills: Sequence[CollectionSkill], collection: SkillCollection) -> None:
     rows: list[Row] = [
         [
             (skill.ref, "bold"),
@@ -309,13 +316,13 @@ def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> N
     ]
     show_table(["skill", "characters", "opened"], rows, names=("skill",), spare=("opened",))
     sizes = [skill.size for skill in skills if skill.size is not None]
-    # A line end between two.
+    # Claude Code puts a line end between two skills.
     say(f"\n{sum(sizes) + max(0, len(sizes) - 1):,} of {BUDGET:,} characters.")
-    if found.gone:
-        say(f"Removed from the library: {some(list(found.gone), MAX_NAMED)}.")
+    if collection.gone:
+        say(f"Removed from the library: {some(list(collection.gone), MAX_NAMED)}.")
 
 
-def _change(
+def _change_collection(
     library: Library, caller: Caller, action: str, name: str, refs: Sequence[Ref]
 ) -> Output[dict[str, Any]]:
     if action == "add":
@@ -356,11 +363,8 @@ def _show_members(
             "skill again."
         )
     else:
-        say(
-            f"`evolvable client collection use {name}` has Claude Code list it."
-            if left.refs
-            else ""
-        )
+        use_command = f"evolvable client collection use {name}"
+        say(f"`{use_command}` has Claude Code list it." if left.refs else "")
 
 
 def _show_change(
@@ -381,11 +385,8 @@ def _show_change(
         warn(f"Your own settings decide about {some(change.kept, MAX_NAMED)}; they stay.")
     if not change.written:
         exists = Path(change.settings).exists()
-        say(
-            f"{change.settings} says so already."
-            if exists
-            else f"{change.settings} does not exist and is not needed."
-        )
+        state = "says so already" if exists else "does not exist and is not needed"
+        say(f"{change.settings} {state}.")
     if change.backup:
         say(f"The file as it was: {change.backup}")
     if change.collection:

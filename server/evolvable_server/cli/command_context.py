@@ -116,18 +116,18 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     # Before the token is looked at: an agent that finds a token's file must not act with it.
     if token_file is None or marked_client(environment) is not None:
         return Runner(identity)
-    found = plugins.hooks().find_token(home=home, secret=_secret(token_file))
-    if found is None:
+    token = plugins.hooks().find_token(home=home, secret=_read_secret(token_file))
+    if token is None:
         raise Refused(
             f"The token in {token_file} is not valid for the library in {home}.",
             "It was revoked, has expired or belongs to another library; `evolvable team token "
             "list` shows all.",
         )
-    name, permissions = found
+    name, permissions = token
     return Runner(Identity(Principal.SCRIPT, f"token:{name}"), frozenset(permissions))
 
 
-def _secret(path: Path) -> str:
+def _read_secret(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_TOKEN + 1)
@@ -151,21 +151,21 @@ _HINT = (
 )
 
 
-def _verb_name(ctx: click.Context) -> str:
-    """Return the name of the verb that a command runs: the command's, and its action."""
+def _find_verb_name(ctx: click.Context) -> str:
+    """Return the name of the verb that a command runs: its own name, and that of its action."""
     # A command with actions is a verb for each of them, such as `inbox list`.
     action = ctx.params.get("action")
     return f"{command_name(ctx)} {action}" if isinstance(action, str) else command_name(ctx)
 
 
-def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
-    """Return who may run a command with its arguments, None for one that is unknown.
+def _check_allowed(ctx: click.Context, runner: Runner) -> Authority | None:
+    """Return who may run a command with its arguments, None for an unknown command.
 
-    Raise Refused for all others.
+    Raise Refused where the runner may not.
     """
-    name = _verb_name(ctx)
+    name = _find_verb_name(ctx)
     authority = VERBS[name].authority if name in VERBS else None
-    if authority is not None and _only_looks(name, ctx.params):
+    if authority is not None and _is_read_only(name, ctx.params):
         authority = Authority.READ
     if name == "ui" and ctx.params.get("signing") and runner.identity.via == NO_TERMINAL:
         # A service: nobody decides by starting it, and each who signs in decides for themselves.
@@ -173,11 +173,11 @@ def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
     if runner.identity.principal is Principal.SCRIPT:
         _check_script(name, authority, runner)
     elif runner.identity.principal is not Principal.PERSON and authority not in _FOR_AGENTS:
-        raise _refusal(name, authority, runner)
+        raise _make_refusal(name, authority, runner)
     return authority
 
 
-def _refusal(name: str, authority: Authority | None, runner: Runner) -> Refused:
+def _make_refusal(name: str, authority: Authority | None, runner: Runner) -> Refused:
     """Return the error for a caller that is no person.
 
     Only a client's mark says that an agent runs the command.
@@ -214,7 +214,7 @@ def _check_script(name: str, authority: Authority | None, runner: Runner) -> Non
         )
 
 
-def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
+def _is_read_only(name: str, params: Mapping[str, Any]) -> bool:
     """Return whether these arguments make a command show what it would do, or what is set."""
     # Without an executor, a plan starts no program.
     runs_nothing = name == "evolve plan" and not params.get("executor")
@@ -343,7 +343,7 @@ class CommandContext:
         """Check that the caller may run this command. Raise Refused."""
         # For the hint where nobody answers the question.
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
-        self.decides = _check_may(ctx, self.runner) is Authority.APPROVE
+        self.decides = _check_allowed(ctx, self.runner) is Authority.APPROVE
 
     def require_person(self, what: str) -> None:
         """Check that a person runs this command. Raise Refused."""
@@ -353,9 +353,9 @@ class CommandContext:
     def signer(
         self, key: str = "", ask: Callable[[], str] | None = None
     ) -> "PassphraseSigner | None":
-        """Return what signs decisions, always the same one; None where approvals are not locked.
+        """Return the signer of decisions, always the same; None where approvals are not locked.
 
-        key, ask: of a lock that is being made.
+        key, ask: the key and the question for the passphrase of a lock that is being made.
         """
         # One signer for the whole run, so that the passphrase is asked for once.
         if self._signer is None:
@@ -372,10 +372,9 @@ class CommandContext:
             signer.unlock()
 
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
-        """Write a result: with --json all its fields, also those that are empty, else what `render`
-        writes.
+        """Write a result by `render`, with --json all its fields, also empty ones.
 
-        With `--format tsv` the tables of that alone.
+        With `--format tsv`, write only the tables of `render`.
         """
         if self.json:
             self.show_json(result)
@@ -385,7 +384,7 @@ class CommandContext:
 
     def show_json(self, value: Any) -> None:
         """Write a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
-        click.echo(json.dumps(value, indent=2, default=_plain))
+        click.echo(json.dumps(value, indent=2, default=_to_plain))
 
     def fail(self, error: EvolvableError) -> None:
         """Write an error: with --json as {"error", "hint"} to stdout, where the result would have
@@ -400,13 +399,11 @@ class CommandContext:
         show_error(message, hint)
 
 
-def _plain(value: Any) -> Any:
-    """Return the fields of a result that JSON cannot hold, the text of any other value."""
-    return (
-        dataclasses.asdict(value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type)
-        else str(value)
-    )
+def _to_plain(value: Any) -> Any:
+    """Return what JSON can hold for a value: the fields of a dataclass, else its text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
 
 
 def _ask_passphrase() -> str:
@@ -422,15 +419,15 @@ def _list_folder(folder: Path, home: Path) -> None:
 
 def _report_regraded(library: "Library") -> None:
     """Say once, on stderr, which resources stand lower since evidence is graded."""
-    # Read-only: the note that the person was told could not be stored.
+    # A library that is read-only could not store that the person was told.
     if library.store.read_only or not library.evidence.list_regraded(unsaid=True):
         return
     from evolvable_tools import find_downgraded, format_downgraded
 
-    found = find_downgraded(library, unsaid=True)
+    downgraded = find_downgraded(library, unsaid=True)
     library.evidence.mark_regrading_reported()
-    if found:
-        remark(*format_downgraded(found))
+    if downgraded:
+        remark(*format_downgraded(downgraded))
 
 
 class HomeType(click.Path):
@@ -510,7 +507,7 @@ def command(
             ctx = click.get_current_context()
             state.check(ctx)
             # After the check: a refused command shows nothing of itself.
-            with progress(f"evolvable {place_of(_verb_name(ctx))}"):
+            with progress(f"evolvable {place_of(_find_verb_name(ctx))}"):
                 output = function(state, *arguments, **options)
             if output is None:
                 return ExitCode.DONE

@@ -69,15 +69,13 @@ def all_commands() -> Mapping[str, str]:
 
 
 def load_command(name: str) -> click.Command | None:
-    """Return the command that the registry calls so, whose module is imported; None where no part
-    has it.
-    """
+    """Import and return the command of this name in the registry, None where no part has it."""
     # Other distributions last: their metadata takes time to read.
     target = COMMANDS.get(name) or all_commands().get(name)
     if target is None:
         return None
-    found: click.Command = pkgutil.resolve_name(target)
-    return found
+    loaded: click.Command = pkgutil.resolve_name(target)
+    return loaded
 
 
 TOOLS = {tool.name: tool.command for tool in verbs.TOOLS.values() if tool.command}
@@ -156,44 +154,41 @@ class VerbGroup(click.Group):
         """Write the example of the registry."""
         _write_example(ctx, formatter)
 
-    def _placed_commands(self) -> dict[str, str]:
+    def _list_placed_commands(self) -> dict[str, str]:
         """Return the commands that are placed below this name: the last word -> the command."""
-        begin = f"{self.name} "
+        prefix = f"{self.name} "
         return {
-            place.removeprefix(begin): command
+            place.removeprefix(prefix): command
             for command, place in PLACES.items()
-            if place.startswith(begin)
+            if place.startswith(prefix)
         }
 
-    def _own_words(self) -> list[str]:
+    def _list_own_words(self) -> list[str]:
         return [name.partition(" ")[2] for name in VERBS if name.startswith(f"{self.name} ")]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*self._own_words(), *self._placed_commands()])
+        return sorted([*self._list_own_words(), *self._list_placed_commands()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # The registry's places first: they lead to a command of any module.
-        if placed := self._placed_commands().get(cmd_name):
+        if placed := self._list_placed_commands().get(cmd_name):
             return load_command(placed)
-        if cmd_name not in self._own_words():
+        if cmd_name not in self._list_own_words():
             return None
         modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
         # One module after the other is imported, until one has the command.
-        found: click.Command = next(
+        loaded: click.Command = next(
             vars(module)[function] for module in modules if function in vars(module)
         )
-        return found
+        return loaded
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
         # The message of click knows neither aliases nor the nearest name.
-        if (
-            args
-            and not args[0].startswith("-")
-            and args[0] not in (names := self.list_commands(ctx))
-        ):
+        if args and not args[0].startswith("-") and args[0] not in names:
             suggest_command(ctx, args[0], names, {})
         return super().resolve_command(ctx, args)
 
@@ -203,17 +198,20 @@ class VerbGroup(click.Group):
             words = self.list_commands(ctx)
             names = {word: verb_at(f"{self.name} {word}") for word in words}
             formatter.write_dl(
-                [(w, VERBS[n].summary if n in VERBS else GROUPS[n]) for w, n in names.items()]
+                [
+                    (word, VERBS[name].summary if name in VERBS else GROUPS[name])
+                    for word, name in names.items()
+                ]
             )
 
 
-def _summary(name: str) -> str:
+def _find_summary(name: str) -> str:
     """Return the summary of a word of the command line: that of the group, where it is one."""
     return GROUPS[name] if name in GROUPS else VERBS[name].summary
 
 
 class BackupGroup(VerbGroup):
-    """The group `backup`. Before it was one, `backup TARGET` made a copy; it still does."""
+    """The group `backup`. `backup TARGET`, the command of earlier versions, still makes a copy."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [*self.list_commands(ctx), *ctx.help_option_names]
@@ -246,7 +244,7 @@ def help_sections() -> dict[str, dict[str, str]]:
     for verb in VERBS.values():
         word = place_of(verb.name).partition(" ")[0]
         if verb.command is None and word not in FIRST:
-            sections.setdefault(verb.section, {}).setdefault(word, _summary(word))
+            sections.setdefault(verb.section, {}).setdefault(word, _find_summary(word))
     return sections
 
 
@@ -254,4 +252,4 @@ def first_commands() -> dict[str, str]:
     """Return the commands that the help shows first -> summary, as far as this installation has
     them.
     """
-    return {name: _summary(name) for name in FIRST if name in VERBS or name in GROUPS}
+    return {name: _find_summary(name) for name in FIRST if name in VERBS or name in GROUPS}

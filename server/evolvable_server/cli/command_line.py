@@ -47,7 +47,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_tools.verbs import ALIASES, GROUPS, HINTS, PLACES
 
 
-def _group(word: str) -> click.Command | None:
+def _make_group(word: str) -> click.Command | None:
     """Return the group of the commands that are placed below a word, None where there is none."""
     if not any(place.startswith(f"{word} ") for place in PLACES.values()):
         return None
@@ -57,11 +57,7 @@ def _group(word: str) -> click.Command | None:
     def run() -> None:
         pass
 
-    return click.group(
-        word,
-        cls=group,
-        help=GROUPS[word],
-    )(home_option(json_option(run)))
+    return click.group(word, cls=group, help=GROUPS[word])(home_option(json_option(run)))
 
 
 class LazyGroup(click.Group):
@@ -78,11 +74,12 @@ class LazyGroup(click.Group):
         """
         name, _, action = resolve_name(cmd_name).partition(" ")
         # `backup` is a command and a group at once, see BackupGroup.
-        found = _group(name) if name not in COMMANDS or name == "backup" else load_command(name)
+        is_group = name not in COMMANDS or name == "backup"
+        found = _make_group(name) if is_group else load_command(name)
         found = found or load_command(name)  # of another distribution
-        return (
-            found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
-        )
+        if action and isinstance(found, click.Group):
+            return found.get_command(ctx, action)
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -90,7 +87,7 @@ class LazyGroup(click.Group):
         # The message of click knows neither aliases nor the nearest name.
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             suggest_command(ctx, args[0], (*all_commands(), *ALIASES), HINTS)
-        if args and args[0] in PLACES and _group(args[0]) is None:
+        if args and args[0] in PLACES and _make_group(args[0]) is None:
             hint_at_place(ctx, args[0], args)
         return super().resolve_command(ctx, args)
 
@@ -126,8 +123,8 @@ class LazyGroup(click.Group):
             code = _report_abort(state, abort)
         except OSError as error:
             # stdout is a closed pipe or a full disk: the error goes to stderr as text.
-            state.json = _stdout_works() and state.json
-            state.fail(_as_library_error(error))
+            state.json = _can_write_stdout() and state.json
+            state.fail(_to_library_error(error))
             code = ExitCode.ERROR
         sys.exit(code if isinstance(code, int) else ExitCode.DONE)
 
@@ -142,11 +139,8 @@ def _report_abort(state: CommandContext, abort: click.Abort) -> int:
     return ExitCode.ERROR
 
 
-def _stdout_works() -> bool:
-    """Return whether stdout takes what is written.
-
-    If not, what is left for it is dropped when the process ends.
-    """
+def _can_write_stdout() -> bool:
+    """Return whether stdout takes what is written; if not, point it at the null device."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -158,7 +152,7 @@ def _stdout_works() -> bool:
 
 def report_failure(error: EvolvableError | OSError) -> int:
     """Write the error of a command that ran without click; return the exit code."""
-    CommandContext().fail(error if isinstance(error, EvolvableError) else _as_library_error(error))
+    CommandContext().fail(error if isinstance(error, EvolvableError) else _to_library_error(error))
     return ExitCode.ERROR
 
 
@@ -171,7 +165,7 @@ def report_homeless() -> int:
     return ExitCode.ERROR
 
 
-def _as_library_error(error: OSError) -> LibraryError:
+def _to_library_error(error: OSError) -> LibraryError:
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}."
     if error.errno == errno.ENOSPC:
@@ -202,7 +196,9 @@ def cli(ctx: click.Context) -> None:
         importlib.import_module("evolvable_server.cli.status_command").show_overview(ctx.obj)
 
 
-def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+def _parse_address(
+    _: click.Context, param: click.Parameter, value: str | None
+) -> tuple[str, int] | None:
     if value is None:
         return None
     # From the right: an IPv6 address has colons itself.
@@ -219,7 +215,7 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.command("serve", cls=VerbCommand)
 @click.option("--toolsets", metavar="NAMES", help="More groups of tools to list, such as evolve.")
 @click.option(
-    "--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp."
+    "--http", callback=_parse_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp."
 )
 @click.option(
     "--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable."
@@ -270,11 +266,7 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @home_option
 @pass_state
 def serve_command(
-    state: CommandContext,
-    /,
-    toolsets: str | None,
-    http: tuple[str, int] | None,
-    **options: Any,
+    state: CommandContext, /, toolsets: str | None, http: tuple[str, int] | None, **options: Any
 ) -> None:
     """Serve the library to an MCP client.
 
@@ -286,17 +278,17 @@ def serve_command(
         # A grace of 0 seconds is an option too.
         if options["grace"] is not None or any(options.values()):
             raise click.UsageError("These options go with --http.")
-        serve_on_stdio(_serve_config(state, toolsets))
+        serve_on_stdio(_make_serve_config(state, toolsets))
     host, port = http
-    service = plugins.HttpService(_serve_config(state, toolsets), host, port, options)
+    service = plugins.HttpService(_make_serve_config(state, toolsets), host, port, options)
     if not plugins.hooks().serve_http(service=service, ready=lambda text: remark(text)):
         raise InvalidArgument(
             f"--http needs {plugins.TEAMS}, which is not installed.", "Serve on stdio."
         )
 
 
-def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
+def _make_serve_config(state: CommandContext, toolsets: str | None) -> Config:
     config = state.config()
-    return (
-        config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
-    )
+    if toolsets is None:
+        return config
+    return dataclasses.replace(config, toolsets=toolsets_of(toolsets))

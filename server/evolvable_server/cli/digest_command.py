@@ -48,26 +48,21 @@ def digest_command(state: CommandContext, days: int, target: Path | None) -> Out
     command that takes it back. --write replaces a file only where it holds a digest.
     """
     with state.library() as (library, caller):
-        found = weekly_digest(library, caller, days=days)
+        digest = weekly_digest(library, caller, days=days)
     if target is not None:
-        _write(target, digest_markdown(found))
+        _write_digest(target, digest_markdown(digest))
         remark(f"Written to {target}.")
-    return Output(found, _show_digest if target is None else lambda _: None)
+    return Output(digest, _show_digest if target is None else lambda _: None)
 
 
-def _write(target: Path, text: str) -> None:
+def _write_digest(target: Path, text: str) -> None:
     """Write the file; raise Refused where it holds anything but a digest."""
     try:
         # "x": a file that appears meanwhile is not written over.
         with contextlib.suppress(FileExistsError), target.open("x", encoding="utf-8") as stream:
             stream.write(text)
             return
-        # A link may lead to any file of the person.
-        if (
-            target.is_symlink()
-            or not target.is_file()
-            or not target.read_bytes().startswith(TITLE.encode())
-        ):
+        if not _holds_digest(target):
             raise Refused(
                 f"{target} is there and holds no digest. Nothing was written.", "Name another file."
             )
@@ -78,20 +73,27 @@ def _write(target: Path, text: str) -> None:
         ) from None
 
 
-def _show_digest(found: Digest) -> None:
+def _holds_digest(path: Path) -> bool:
+    # A link may lead to any file of the person.
+    if path.is_symlink() or not path.is_file():
+        return False
+    return path.read_bytes().startswith(TITLE.encode())
+
+
+def _show_digest(digest: Digest) -> None:
     for name, (title, nothing) in PARTS.items():
-        part: DigestPart = getattr(found, name)
+        part: DigestPart = getattr(digest, name)
         click.echo(style_text(title, "bold"))
         way = "remove it" if name == "unused" else "take back"
         say(
-            *(_text(line, way) for line in part.lines[:MOST]),
-            *[] if part.lines else [f"  {nothing}"],
+            *(_format_line(line, way) for line in part.lines[:MOST]),
+            *([] if part.lines else [f"  {nothing}"]),
         )
         if part.number > MOST:
             say(f"  {part.number - MOST:,} more: evolvable digest --json")
 
 
-def _text(line: DigestLine, way: str) -> str:
+def _format_line(line: DigestLine, way: str) -> str:
     names = ", ".join(line.refs) + (f" and {line.more:,} more" if line.more else "")
     parts = [line.text, line.author, line.at[:10]]
     why = f": {' '.join(line.reason.split())}" if line.reason else ""

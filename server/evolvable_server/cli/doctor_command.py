@@ -48,19 +48,19 @@ def _show_health(health: Health, verbose: bool) -> None:
             [((line.topic, "bold"), line.text) for line in health.standing if not line.well]
         )
     show_near_duplicates(health.doubles)
-    notes = [f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored]
-    notes += [
-        f"Note: {note}" for note in [*health.notes, *([] if verbose else _more_notes(health))]
-    ]
-    say(*[""] * bool(notes or health.problems), *notes)
+    notes = [*health.notes, *([] if verbose else _list_more_notes(health))]
+    lines = [f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored]
+    lines += [f"Note: {note}" for note in notes]
+    if lines or health.problems:
+        say("", *lines)
     show_problems(health.problems)
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
 
 
 def _show_all(health: Health) -> None:
     sandbox = [("sandbox", health.sandbox)] if health.sandbox else []
-    rows = [*_program_rows(health), *sandbox, *_library_rows(health)]
-    rows += [("client", _client(client)) for client in health.clients]
+    rows = [*_list_program_rows(health), *sandbox, *_list_library_rows(health)]
+    rows += [("client", _describe_client(client)) for client in health.clients]
     rows += [
         (str(line.topic), line.text) for line in health.standing if line.topic is not Topic.FOLDER
     ]
@@ -73,10 +73,7 @@ def _show_all(health: Health) -> None:
     ]
     show_fields([((name, "bold"), text) for name, text in rows])
     for remark in health.warnings:
-        say(
-            f"\nwarnings of {remark.directory}:",
-            *(f"  - {text}" for text in remark.problems),
-        )
+        say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
 
 
 def _describe_well(health: Health) -> Iterator[str]:
@@ -101,8 +98,8 @@ def _describe_well(health: Health) -> Iterator[str]:
     )
 
 
-def _more_notes(health: Health) -> Iterator[str]:
-    """Yield what is no fault and stands in a row of `--verbose`."""
+def _list_more_notes(health: Health) -> Iterator[str]:
+    """Yield notes on what is no fault, which `--verbose` shows in rows."""
     # Before the first setup, a missing library is no fault.
     if health.library is None and not holds_library(Path(health.home)):
         yield f"There is no library in {health.home} yet: evolvable setup"
@@ -113,20 +110,18 @@ def _more_notes(health: Health) -> Iterator[str]:
         yield f"{count(number, 'warning')} about {where}: `evolvable doctor --verbose` shows them."
 
 
-def _client(connected: Connected) -> str:
+def _describe_client(connected: Connected) -> str:
     speed = "not started" if connected.seconds is None else f"starts in {connected.seconds:.1f} s"
-    last = (
-        f"last session {local_time(connected.last_session)}"
-        if connected.last_session
-        else "never called"
-    )
+    last = "never called"
+    if connected.last_session:
+        last = f"last session {local_time(connected.last_session)}"
     return (
         f"{connected.client} ({connected.scope}): {connected.name} in {connected.path}, "
         f"{speed}, {last}"
     )
 
 
-def _program_rows(health: Health) -> list[tuple[str, str]]:
+def _list_program_rows(health: Health) -> list[tuple[str, str]]:
     program, sqlite = health.program, health.sqlite
     packages = ", ".join(
         f"{name} {version or 'missing'}" for name, version in program.packages.items()
@@ -141,17 +136,15 @@ def _program_rows(health: Health) -> list[tuple[str, str]]:
     ]
 
 
-def _library_rows(health: Health) -> list[tuple[str, str]]:
+def _list_library_rows(health: Health) -> list[tuple[str, str]]:
     facts = health.library
     if facts is None:
         return [("library", f"none in {health.home}")]
     kinds = ", ".join(count(number, kind) for kind, number in facts.resources.items())
     warnings = sum(len(remark.problems) for remark in health.warnings)
-    where = (
-        f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}"
-        if warnings
-        else "none"
-    )
+    where = "none"
+    if warnings:
+        where = f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}"
     return [
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),

@@ -63,9 +63,7 @@ _NEW = {
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """A file as a person sees it in the editor, and the version that it is of, None for a new
-    resource.
-    """
+    """A file in the editor. version: that of the resource, None for a new one."""
 
     path: str
     data: bytes
@@ -73,9 +71,7 @@ class EditedText:
 
 
 def new_text(ref: Ref, path: str | None) -> EditedText:
-    """Return what the editor opens with for a new resource: its frontmatter without a description,
-    and a start.
-    """
+    """Return the text of a new resource for the editor: its frontmatter, without a description."""
     head = f"---\nname: {ref.name}\ndescription: \n---\n\n"
     return EditedText(path or main_file(ref.kind, ref.name), head.encode("utf-8"), None)
 
@@ -97,9 +93,9 @@ def stored_text(
 
 
 def open_editor(start: EditedText, text: bytes | None = None) -> EditedText:
-    """Return what the person made of a text. Raise InvalidArgument when nothing was saved.
+    """Return the text as the person saved it. Raise InvalidArgument when nothing was saved.
 
-    text: what the editor shows instead, from a first try.
+    text: what the editor shows in place of `start`, from an earlier try.
     """
     # As bytes, so that line ends and a missing last one come back as they were.
     after = edit_text(start.data if text is None else text, start.path)
@@ -141,8 +137,8 @@ _CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
 
 
 def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -> Updated:
-    """Open the editor, and again with the error told, until `save` takes the text or the person
-    gives up.
+    """Open the editor, and again after each error, until `save` takes the text or the person gives
+    up.
 
     The text is never lost: a person who gives up, or interrupts, is told where it is. Raise as
     `save`.
@@ -188,15 +184,15 @@ def edit_proposed(
 
 
 def _open_each(texts: Mapping[str, bytes], edited: dict[str, EditedText]) -> None:
-    """Let the person edit each text, or those again that were edited before."""
+    """Let the person edit each text; in a later round only those that were edited before."""
     for path in list(edited) or texts:
-        was = edited.get(path, EditedText(path, texts[path], None))
-        saved = edit_text(was.data, path)
+        start = edited.get(path, EditedText(path, texts[path], None))
+        saved = edit_text(start.data, path)
         if saved == texts[path]:
             # Back at the proposed text, it is no edit any more.
             edited.pop(path, None)
         elif saved is not None:
-            edited[path] = replace(was, data=saved)
+            edited[path] = replace(start, data=saved)
 
 
 def _check_saved(edited: EditedText) -> None:

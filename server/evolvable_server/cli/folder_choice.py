@@ -54,16 +54,17 @@ class FolderChoice:
 
 
 def check_links(paths: Sequence[Path], folders: Sequence[ClientFolder], *, is_named: bool) -> None:
-    """Refuse a folder to which a link of a repository leads from inside.
+    """Refuse a folder to which a symbolic link leads out of a repository.
 
-    Say so of one that nobody named.
+    folders: those of the clients. is_named: whether the person named the paths; if not, such a
+    folder is only reported.
     """
-    own = {folder.path for folder in folders if folder.project is None}
+    own_paths = {folder.path for folder in folders if folder.project is None}
     for path in paths:
         # A client's own folder may be a link: people keep such folders in a repository of settings.
-        leaving = (
-            link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
-        )
+        if path.absolute() in own_paths or not path.is_dir():
+            continue
+        leaving = link_out_of_repository(path)
         if leaving is None:
             continue
         why = f"{leaving[0]} is a symbolic link that leads out of the repository {leaving[1]}"
@@ -94,9 +95,9 @@ def main_project(directory: Path) -> Path:
     """Return the nearest project of a directory, of the main work tree for one of a linked one;
     else the directory.
     """
-    found = (folder.project for folder in project_folders(Path.home(), directory))
+    projects = (folder.project for folder in project_folders(Path.home(), directory))
     return next(
-        (project for project in found if project is not None),
+        (project for project in projects if project is not None),
         main_folder(directory) or directory.resolve(),
     )
 
@@ -108,25 +109,28 @@ class FolderChooser:
     """
 
     def __init__(self, store: Store | None, home: Path, homes: ClientHomes) -> None:
-        """home: the library's folder. homes: where the clients keep the person's own."""
-        self._store, self._known, self._homes = store, read_projects(home), homes
+        """Read the projects of the library in `home`.
+
+        homes: the folders in which the clients keep the person's own skills.
+        """
+        self._store, self._projects, self._homes = store, read_projects(home), homes
         self._watched = store.backend.bindings.folders() if store is not None else []
         self._plugins = dict[str, Path]()
 
     def choose(self, path: Path, kind: Kind | None, scope: str | None) -> FolderChoice:
-        """Return what becomes of a folder. kind, scope: as the person says them, None for what it
-        has or gets.
+        """Return a folder with its kind, scope and project.
 
-        Raise Refused for a folder of a linked work tree.
+        kind, scope: those that the person named, or None. Raise Refused for a folder of a linked
+        work tree.
         """
         real = path.resolve()
         watched = next((folder for folder in self._watched if folder.path == real), None)
-        kind = kind or (watched.kind if watched is not None else _kind_of(real))
+        kind = kind or (watched.kind if watched is not None else _guess_kind(real))
         # The place tells a plugin, unless the person names a scope.
         if scope is None and (plugin := plugin_place(real)) is not None:
-            return FolderChoice(path, self._plugin_scope(plugin), kind)
+            return FolderChoice(path, self._choose_plugin_scope(plugin), kind)
         # A client's own folder belongs to the user, also where the home folder is a project itself.
-        place = None if real in self._own_folders() else _project_at(path)
+        place = None if real in self._list_own_folders() else _find_project(path)
         check_work_tree(real, self._watched)
         if watched is not None and (scope is None or watched.scope == USER_SCOPE):
             scope = scope or watched.scope
@@ -134,16 +138,13 @@ class FolderChooser:
             scope = self.scope_of(place) if place is not None else USER_SCOPE
         return FolderChoice(path, scope, kind, place if scope != USER_SCOPE else None)
 
-    def _plugin_scope(self, plugin: PluginPlace) -> str:
-        """Return the scope of a plugin.
-
-        Another one that this command chose has none of the same name.
-        """
+    def _choose_plugin_scope(self, plugin: PluginPlace) -> str:
+        """Return the scope of a plugin, which no other plugin of this command has."""
         scope = plugin_scope(plugin, self._watched, self._plugins)
         self._plugins[scope] = plugin.plugin
         return scope
 
-    def _own_folders(self) -> Iterator[Path]:
+    def _list_own_folders(self) -> Iterator[Path]:
         """Yield the clients' folders of the person at this machine, wherever their settings lie."""
         for folder in own_folders(self._homes):
             yield folder.path.resolve()
@@ -151,34 +152,36 @@ class FolderChooser:
 
     def scope_of(self, place: Path) -> str:
         """Return the scope that a project has, or gets with this command."""
-        scope = self._known.scope_of(place)
+        scope = self._projects.scope_of(place)
         if scope is None and self._store is not None:
             # The project may have moved here: it keeps its scope then.
             move_project(self._store, place)
             scope = Projects(self._store).scope_of(place)
         if scope is None:
-            scope = self._same_elsewhere(place) or next_scope(self._store, place, self._known)
+            scope = self._find_shared_project(place) or next_scope(
+                self._store, place, self._projects
+            )
         # The next folder of this project gets the same scope.
-        self._known = self._known.with_projects(Project(place, scope))
+        self._projects = self._projects.with_projects(Project(place, scope))
         return scope
 
-    def _same_elsewhere(self, place: Path) -> str | None:
+    def _find_shared_project(self, place: Path) -> str | None:
         """Return the project of a shared library that this one is on another machine, if the person
         says so.
         """
         store = self._store
         if store is None or not is_shared(store):
             return None
-        here, name = {project.scope for project in self._known.projects}, scope_name(place)
-        likely = [scope for scope in likely_scopes(store, place) if scope not in here]
+        local_scopes = {project.scope for project in self._projects.projects}
+        likely = [scope for scope in likely_scopes(store, place) if scope not in local_scopes]
         if (
             likely
             and is_person()
             and ask_yes(f"{place}: is it the project {likely[0]} of this library?", default=True)
         ):
             return likely[0]
-        likely_scope = likely[0] if likely else name
-        if likely_scope not in here and store.heads(scope=likely_scope):
+        likely_scope = likely[0] if likely else scope_name(place)
+        if likely_scope not in local_scopes and store.heads(scope=likely_scope):
             remark(f"This library has a project {likely_scope}; {place} becomes another one.")
             remark(
                 f"If it is the same: evolvable init --scope {likely_scope} "
@@ -191,7 +194,7 @@ _KINDS = {COMMANDS: Kind.PROMPT, "agents": Kind.AGENT}
 """Name of a folder of a client's -> what the client reads it as."""
 
 
-def _kind_of(folder: Path) -> Kind:
+def _guess_kind(folder: Path) -> Kind:
     """Return the kind of a folder for which nobody named one: as clients read a folder of its name,
     else skills.
     """
@@ -200,7 +203,7 @@ def _kind_of(folder: Path) -> Kind:
     return Kind.SKILL if count_resources(folder, Kind.SKILL, 1) else kind
 
 
-def _project_at(path: Path) -> Path | None:
+def _find_project(path: Path) -> Path | None:
     """Return the project of a folder, also of one to which a link in the project leads."""
     # The parent is resolved and the last part is not, so a link inside a project counts as the
     # project's.
@@ -209,13 +212,11 @@ def _project_at(path: Path) -> Path | None:
 
 
 def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
-    """Refuse a folder that a linked work tree has beside the main one, where it is a project's, or
-    is watched there.
-    """
+    """Refuse a folder of a linked work tree where it is a project's, or the main one is watched."""
     main = main_folder(real)
-    if main is not None and (
-        _project_at(real) is not None or any(folder.path == main for folder in watched)
-    ):
+    if main is None:
+        return
+    if _find_project(real) is not None or any(folder.path == main for folder in watched):
         raise Refused(
             f"{real} lies in a linked work tree of git, which reads the skills of the main one; "
             "nothing was changed.",
@@ -224,27 +225,24 @@ def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
 
 
 def settle_projects(store: Store, choices: Sequence[FolderChoice]) -> None:
-    """Note the projects of these folders.
+    """Record the projects of these folders.
 
-    One that the person gives another scope takes what it holds along.
+    A project that the person gives another scope keeps its resources.
     """
-    for place, scope in {
-        choice.project: choice.scope for choice in choices if choice.project is not None
-    }.items():
-        heads = store.heads(scope=scope)
+    scopes = {choice.project: choice.scope for choice in choices if choice.project is not None}
+    for place, scope in scopes.items():
         folders = [
             watched
             for watched in store.backend.bindings.folders()
             if project_of(watched.path) == place
         ]
         # Nothing has the new scope yet, so the project takes all that it holds along.
-        if not heads:
+        if not store.heads(scope=scope):
             rename_project(store, place, scope)
         else:
+            # A resource has one scope: the folder leaves its old one before it is imported into the
+            # new one.
             for folder in folders:
-                # A resource has one scope: the folder leaves its old one before it is imported into
-                # the new one.
-                # It joins another project, and is imported there.
                 if folder.scope not in (scope, USER_SCOPE):
                     store.backend.bindings.drop_folder(folder)
         enter_project(store, place, scope)

@@ -78,23 +78,23 @@ def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     )
     # Left out in this order on a narrow terminal.
     spare = ("unchanged", "warnings", "written", "removed", "imported")
-    show_table(columns, [_row(result) for result in results], names=("folder",), spare=spare)
+    show_table(columns, [_make_row(result) for result in results], names=("folder",), spare=spare)
     for result in results:
         _show_sync_details(result, verbose)
 
 
-def _row(result: SyncResult) -> Row:
+def _make_row(result: SyncResult) -> Row:
     path = f"{result.path} ({result.scope}{', missing' if result.missing else ''})"
-    done = [
+    numbers = [
         f"{len(result.taken)}",
         f"{result.unchanged:,}",
         f"{len(result.written)}",
         f"{len(result.removed)}",
     ]
-    alarming = [
-        (str(len(what)), "red" if what else "") for what in (result.refused, result.conflicts)
+    faults = [
+        (str(len(issues)), "red" if issues else "") for issues in (result.refused, result.conflicts)
     ]
-    return [path, *done, *alarming, str(len(result.warnings))]
+    return [path, *numbers, *faults, str(len(result.warnings))]
 
 
 def _show_sync_details(result: SyncResult, verbose: bool) -> None:
@@ -124,10 +124,8 @@ def _show_sync_details(result: SyncResult, verbose: bool) -> None:
     if result.held:
         say(f"\nheld: not served, and left in {result.path} as it is, until you decide:")
     for waits in result.held:
-        say(
-            f"  {waits.ref} (evolvable inbox show "
-            f"{waits.proposal}){': ' + waits.why if waits.why else ''}"
-        )
+        why = f": {waits.why}" if waits.why else ""
+        say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){why}")
     for waiting in result.waiting_for_git:
         say(f"\nwaits until git has finished: {waiting}")
     _show_remarks("Refused", result.path, result.refused)
@@ -152,19 +150,16 @@ def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> N
     if remarks:
         say(f"\n{title} in {path}:")
     for issue in remarks:
-        say(
-            f"  {issue.directory}",
-            *(f"    - {problem}" for problem in issue.problems),
-        )
+        say(f"  {issue.directory}", *(f"    - {problem}" for problem in issue.problems))
 
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """Where the library is, whether it was made, and what each folder brought. doubles: what is
-    easily confused.
+    """What `init` did.
 
-    sessions: what the sessions of the clients taught, None where the person does not let the
-    library read them.
+    made: whether the library was made. folders: what each folder brought. doubles: lines about near
+    duplicates. sessions: what the sessions of the clients taught, None where the person does not
+    let the library read them.
     """
 
     home: str
@@ -175,11 +170,7 @@ class InitResult:
 
 
 @command("init")
-@click.argument(
-    "folders",
-    nargs=-1,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
 @click.option(
     "--kind", type=KIND, help="What the folders hold (default: by their names, else skill)."
@@ -208,12 +199,10 @@ def init_command(
     homes = read_client_homes(config, unasked=yes)
     remark(*(() if folders else homes.remarks))
     found_folders = client_folders(homes, config.project)
-    theirs = [folder.path for folder in project_folders(Path.home(), config.project)]
-    check_links(folders or theirs, found_folders, is_named=bool(folders))
-    paths, scope = (
-        folders or [folder.path for folder in found_folders],
-        check_scope(scope) if scope else None,
-    )
+    in_project = [folder.path for folder in project_folders(Path.home(), config.project)]
+    check_links(folders or in_project, found_folders, is_named=bool(folders))
+    paths = folders or [folder.path for folder in found_folders]
+    scope = check_scope(scope) if scope else None
     choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
     watched, confirmed = watched_paths(state), Confirmed()
     # A program that names folders is not asked; `receive` decides who answers for what they hold.
@@ -229,9 +218,9 @@ def init_command(
 
 
 def _learn_from_sessions(state: CommandContext, *, ask: bool) -> PastSessions | None:
-    """Learn from the sessions of the clients where the person lets the library.
+    """Learn from the sessions of the clients, where the person has agreed.
 
-    ask: a person is asked, once.
+    ask: whether a person who was not asked before is asked now.
     """
     config = state.config()
     if not (offer_past_sessions(config) if ask else consent(config.home)):
@@ -322,8 +311,9 @@ def _show_folders(standing: Standing) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedPlaces:
-    """The places of a shared database that are watched here from now on, and those that were
-    deleted.
+    """The places of a shared database that the person decided on.
+
+    watched: folders. lists: settings of clients that list a collection. deleted: refused places.
     """
 
     watched: list[str]
@@ -341,30 +331,31 @@ def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
     """
     with state.library() as (library, caller):
         library.authorise(caller, "Deciding which folders are watched")
-        found = library.store.backend.waiting_places()
-        if not found:
+        waiting = library.store.backend.waiting_places()
+        if not waiting:
             return Output(
                 ConfirmedPlaces([], [], []), lambda _: say("No folder waits to be confirmed.")
             )
-        places = [str(folder.path) for folder in found.folders] + [row[0] for row in found.listings]
+        places = [str(folder.path) for folder in waiting.folders]
+        places += [row[0] for row in waiting.listings]
         remark(
             "A shared database, or the library that this one was copied from, says that these "
             "are watched:",
-            *map(_describe_folder, found.folders),
+            *map(_describe_folder, waiting.folders),
         )
         remark(
             *(
                 f"  {row[0]}  (settings of a client, which list the collection {row[1]})"
-                for row in found.listings
+                for row in waiting.listings
             )
         )
         # No is the default, because others can write into a shared database.
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
             # A no deletes them all, and they are not asked about again.
-            library.store.backend.settle_places(found)
+            library.store.backend.settle_places(waiting)
             library.record(caller, "refuse places", count(len(places), "place"))
             return Output(ConfirmedPlaces([], [], places), _show_confirmed)
-        done = _take_places(library, found)
+        done = _take_places(library, waiting)
         library.record(caller, "confirm places", count(len(places), "place"))
     return Output(done, _show_confirmed)
 
@@ -374,20 +365,19 @@ def _describe_folder(folder: WatchedFolder) -> str:
     return f"  {folder.path}  ({count(number, folder.kind)}, scope {folder.scope})"
 
 
-def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
+def _take_places(library: Library, waiting: WaitingPlaces) -> ConfirmedPlaces:
     watched, backend = list[str](), library.store.backend
-    for folder in found.folders:
-        # It lies in a folder that is watched, or around one.
+    for folder in waiting.folders:
+        bindings = [binding for binding in waiting.bindings if binding.folder == folder.id]
+        # AlreadyExists: it lies in a folder that is watched, or around one.
         with contextlib.suppress(AlreadyExists):
-            backend.bindings.take(
-                folder, [binding for binding in found.bindings if binding.folder == folder.id]
-            )
+            backend.bindings.take(folder, bindings)
             watched.append(str(folder.path))
-    backend.collections.take(found.listings)
+    backend.collections.take(waiting.listings)
     # Last: what a power cut leaves in the database is asked about again.
-    backend.settle_places(found)
-    rest = [str(folder.path) for folder in found.folders if str(folder.path) not in watched]
-    return ConfirmedPlaces(watched, [row[0] for row in found.listings], rest)
+    backend.settle_places(waiting)
+    rest = [str(folder.path) for folder in waiting.folders if str(folder.path) not in watched]
+    return ConfirmedPlaces(watched, [row[0] for row in waiting.listings], rest)
 
 
 def _show_confirmed(done: ConfirmedPlaces) -> None:

@@ -32,8 +32,9 @@ class SyncedResource:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held
-    before.
+    """A directory whose content waits in the inbox.
+
+    proposal: its number. why: '' when it was held before.
     """
 
     directory: str
@@ -83,13 +84,8 @@ def sync_result(sync: SyncReport) -> SyncResult:
         kind=folder.kind,
         missing=sync.stale,
         taken=[
-            SyncedResource(
-                t.directory,
-                str(t.ref),
-                t.version,
-                t.how,
-            )
-            for t in sync.taken
+            SyncedResource(resource.directory, str(resource.ref), resource.version, resource.how)
+            for resource in sync.taken
         ],
         in_step=list(sync.bound),
         written=list(sync.written),
@@ -97,13 +93,10 @@ def sync_result(sync: SyncReport) -> SyncResult:
         refused=sync.refused,
         conflicts=sync.conflicts,
         warnings=sync.warnings,
-        held=[
-            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why)
-            for waiting in sync.held
-        ],
+        held=[Waits(held.directory, str(held.ref), held.proposal, held.why) for held in sync.held],
         replaced=[
-            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why)
-            for waiting in sync.replaced
+            Waits(replaced.directory, str(replaced.ref), replaced.proposal, replaced.why)
+            for replaced in sync.replaced
         ],
         unchanged=len(sync.unchanged),
         waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
@@ -119,26 +112,20 @@ def sync_result(sync: SyncReport) -> SyncResult:
 MEMORIES = ("SOUL", "USER", "MEMORY")
 
 
-def _with_approved(library: Library, result: SyncResult, approved: Collection[str]) -> SyncResult:
+def _add_approved(library: Library, result: SyncResult, approved: Collection[str]) -> SyncResult:
     """Return what a folder brought, after these refs were approved."""
     released = [waits for waits in result.held if waits.ref in approved]
-    versions = [library.store.head(Ref.parse(waits.ref)).latest for waits in released]
+    taken = list(result.taken)
+    for waits in released:
+        version = library.store.head(Ref.parse(waits.ref)).latest
+        taken.append(SyncedResource(waits.directory, waits.ref, version, "new"))
+    foreign_refs = dict.fromkeys([*result.untrusted, *(waits.ref for waits in released)])
     return replace(
         result,
-        taken=[
-            *result.taken,
-            *(
-                SyncedResource(it.directory, it.ref, at, "new")
-                for it, at in zip(released, versions, strict=True)
-            ),
-        ],
+        taken=taken,
         held=[waits for waits in result.held if waits not in released],
         untrusted=[ref for ref in result.untrusted if ref not in approved],
-        approved=[
-            ref
-            for ref in dict.fromkeys([*result.untrusted, *(waits.ref for waits in released)])
-            if ref in approved
-        ],
+        approved=[ref for ref in foreign_refs if ref in approved],
     )
 
 
@@ -149,9 +136,9 @@ def choose_folders(
     kind: Kind | None = None,
     scope: str | None = None,
 ) -> list[FolderChoice]:
-    """Return what becomes of each folder, before a library is made. Raise InvalidArgument, Refused.
+    """Return each folder with its kind, scope and project; make no library.
 
-    kind, scope: as the person says them, None for what a folder has or gets.
+    kind, scope: those that the person named, or None. Raise InvalidArgument, Refused.
     """
     home = state.config().home
     with contextlib.ExitStack() as opened:
@@ -195,7 +182,7 @@ def watched_paths(state: CommandContext) -> set[Path]:
 class ImportedFolders:
     """What an import brought.
 
-    made: whether the library was made. doubles: what is easily confused.
+    made: whether the library was made. doubles: lines about near duplicates.
     """
 
     made: bool
@@ -213,8 +200,8 @@ def import_folders(
 ) -> ImportedFolders:
     """Import folders into the library, which is made where it is missing, and watch them.
 
-    confirmed: those that the person said yes to. yes: whether an option said so. watched: what was
-    imported before.
+    confirmed: the folders that the person said yes to. yes: whether an option said so. watched: the
+    folders that were imported before.
     """
     config = state.config()
     received = {
@@ -235,26 +222,26 @@ def import_folders(
             all_read()
             scan_for_secrets(library, progress)  # meanwhile the rest is indexed
         # After the import: what is approved has to be a version or a proposal.
-        sure = {
+        answered = {
             choice.path: confirmed.get(choice)
             for choice in choices
             if received[choice.path].approves
         }
-        approved = approve_arrivals(library, caller, sure, config.person)
-        results = [_with_approved(library, result, approved) for result in results]
+        approved = approve_arrivals(library, caller, answered, config.person)
+        results = [_add_approved(library, result, approved) for result in results]
         refs = [Ref.parse(resource.ref) for result in results for resource in result.taken]
-        alike = near_duplicate_lines(library, refs, progress)
+        doubles = near_duplicate_lines(library, refs, progress)
         warn_of_secrets(library)
-    return ImportedFolders(is_new, results, alike)
+    return ImportedFolders(is_new, results, doubles)
 
 
 def add_folders(
     library: Library, choices: Sequence[FolderChoice], makers: Mapping[Path, Identity | None]
 ) -> list[SyncResult]:
-    """Return what each folder brought; what a later one changes reaches those before it.
+    """Import each folder, and return what it brought.
 
-    Links from one of these folders into another count in either order. makers: who answers for what
-    a folder holds.
+    Changes and links of a later folder reach the earlier ones. makers: who answers for what a
+    folder holds.
     """
     syncs = list[SyncReport]()
     watched = {folder.path for folder in library.folders()}

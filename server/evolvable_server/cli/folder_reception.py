@@ -1,9 +1,9 @@
 """Show what folders hold before `init` takes them in, and decide on whose behalf it does.
 
-A folder is the person's after a yes to what was shown; what a repository brought there is then
-approved. Without a terminal, those that `[[yours]]` of the account's configuration names are, and
-with --yes the clients' own folders of the account; these are found by the account database, because
-anybody can set HOME.
+A folder is the person's after a yes to its contents as they were shown, and the contents that a
+repository brought are then approved. Without a terminal, the folders in `[[yours]]` of the
+account's configuration are the person's. With --yes, so are the clients' own folders of the
+account. The account database says where those lie, because any program can set HOME.
 """
 
 import contextlib
@@ -82,10 +82,9 @@ person was asked.
 
 
 def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> Confirmed:
-    """Show what the folders hold, ask, and return those that the person imports. Raise
-    InvalidArgument for none.
+    """Return the folders that the person imports, as `ask_folders` does.
 
-    yours: as of `ask_folders`.
+    Raise InvalidArgument for none.
     """
     confirmed, unanswered = ask_folders(choices, yours)
     if choices and not confirmed:
@@ -99,12 +98,11 @@ def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], boo
 def ask_folders(
     choices: Sequence[FolderChoice], yours: Callable[[Path], bool]
 ) -> tuple[Confirmed, bool]:
-    """Show what the folders hold, ask, and return those that the person imports, and whether nobody
-    answered.
+    """Show what the folders hold, and ask which of them the person imports.
 
-    One question is for the clients' own folders of the account and for plugins; each other folder
-    has its own. yours: whether the configuration has said yes to a folder; then there is no
-    question.
+    Return those, and whether nobody answered. One question is for the clients' own folders of the
+    account and for plugins; each other folder has its own. yours: whether the configuration has
+    said yes to a folder; then there is no question.
     """
     # A plugin is never the person's own, wherever it lies.
     confirmed = {
@@ -146,34 +144,33 @@ def yes_or_none(question: str, *, default: bool) -> bool | None:
 
 
 def show_folder(choice: FolderChoice) -> frozenset[str]:
-    """Write how many resources a folder holds, who brought them, and what the scan found; return
-    its files' hashes.
-    """
+    """Write the lines of `describe_folder`, and return the hashes of the files."""
     lines, hashes = describe_folder(choice)
     remark(*lines)
     return hashes
 
 
 def describe_folder(choice: FolderChoice) -> tuple[list[str], frozenset[str]]:
-    """Return in lines how many resources a folder holds, who brought them, and what the scan found;
-    and its hashes.
+    """Return lines about a folder, and the hashes of its files.
+
+    The lines say how many resources it holds, who brought them, and what the scan found.
     """
-    found = count_resources(choice.path, choice.kind, MOST_COUNTED)
+    number_held = count_resources(choice.path, choice.kind, MOST_COUNTED)
     read_only = ", read only" if choice.is_plugins else ""
     head = [
-        f"{choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})",
+        f"{choice.path}  ({count(number_held, choice.kind)}, scope {choice.scope}{read_only})",
         f"  brought by: {brought_by(choice.path)}",
     ]
     lines, hashes = list[str](), set[str]()
-    for number, (directory, reading) in enumerate(_read(choice)):
-        hashes.update(blob_hash(file.data) for file in reading.files.values())
-        lines += _findings(choice, directory, reading) if number < MOST_SCANNED else []
+    for number, (directory, contents) in enumerate(_read_resources(choice)):
+        hashes.update(blob_hash(file.data) for file in contents.files.values())
+        lines += _describe_findings(choice, directory, contents) if number < MOST_SCANNED else []
     finding_lines = [f"  {line}" for line in lines[:MOST_NAMED]]
     if len(lines) > MOST_NAMED:
         finding_lines.append(
             f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them"
         )
-    if not lines and found:
+    if not lines and number_held:
         finding_lines.append("  the scan found nothing")
     return [*head, *finding_lines], frozenset(hashes)
 
@@ -191,12 +188,12 @@ def brought_by(path: Path) -> str:
         for name, what in _SYSTEMS.items():
             if os.path.lexists(above / name):
                 return f"{what} {above.name}"
-    if any(map(_is_quarantined, _some_files(real))):
+    if any(map(_is_quarantined, _sample_files(real))):
         return "a download, by the mark of the system"
     return "unknown"
 
 
-def _some_files(folder: Path) -> Iterator[Path]:
+def _sample_files(folder: Path) -> Iterator[Path]:
     """Yield the folder, and the files directly in what it holds."""
     yield folder
     # A sample is enough: a system marks every file of a download.
@@ -210,14 +207,8 @@ def _is_quarantined(path: Path) -> bool:
     if sys.platform == "darwin":
         # Python reads such attributes on Linux only. The last argument, XATTR_NOFOLLOW, looks at a
         # link itself.
-        size = ctypes.CDLL(None).getxattr(
-            os.fsencode(path),
-            _QUARANTINE[0].encode(),
-            None,
-            0,
-            0,
-            1,
-        )
+        attribute = _QUARANTINE[0].encode()
+        size = ctypes.CDLL(None).getxattr(os.fsencode(path), attribute, None, 0, 0, 1)
         return int(size) >= 0
     if sys.platform == "win32":
         # Windows marks a download by a stream of this name.
@@ -228,30 +219,30 @@ def _is_quarantined(path: Path) -> bool:
         return False
 
 
-def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
-    """Yield the resources of a folder, each with what lies there."""
+def _read_resources(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
+    """Yield the directory of each resource of a folder, with its contents."""
     for directory in discover(str(choice.path), choice.kind).directories:
         place = choice.path / directory
         # The import itself refuses what cannot be read, and says why.
         with contextlib.suppress(OSError, EvolvableError):
-            single = is_single(choice.kind, directory)
-            yield (
-                directory,
-                read_single(place, main_file(choice.kind, "")) if single else read_folder(place),
-            )
+            if is_single(choice.kind, directory):
+                contents = read_single(place, main_file(choice.kind, ""))
+            else:
+                contents = read_folder(place)
+            yield directory, contents
 
 
-def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> list[str]:
-    """Return a line where the scan finds something in a resource."""
+def _describe_findings(choice: FolderChoice, directory: str, contents: FolderContents) -> list[str]:
+    """Return a line where the scan finds something in a resource, else nothing."""
     # Files that no version will hold are named in the findings too.
-    left_out = (*reading.left_out, *reading.ignored)
-    found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
-    messages = finding_messages(found)
-    is_held = any(map(is_dangerous, found.findings))
-    after = (
-        "; it stays out until you approve it by itself" if is_held and not choice.is_plugins else ""
-    )
-    return [f"{directory}: {'; '.join(messages[:3])}{after}"] if messages else []
+    left_out = (*contents.left_out, *contents.ignored)
+    arrival = add_left_out(check_arrival(contents.files, choice.kind), contents.files, left_out)
+    messages = finding_messages(arrival)
+    if not messages:
+        return []
+    is_held = any(map(is_dangerous, arrival.findings)) and not choice.is_plugins
+    consequence = "; it stays out until you approve it by itself" if is_held else ""
+    return [f"{directory}: {'; '.join(messages[:3])}{consequence}"]
 
 
 def is_own_folder(path: Path) -> bool:
@@ -284,15 +275,17 @@ def receive(
     yes: whether --yes was given. watched: what was imported before.
     """
     real = choice.path.resolve()
-    # It is watched already, or a plugin's: nobody has to answer for it now.
+    # Watched already, or a plugin's: nobody has to answer for it now.
     if real in watched or choice.is_plugins:
         return Reception(None)
     if person.is_yours(real):
         return Reception(BY_ACCOUNT, approves=True)
     own = is_own_folder(choice.path)
     if is_person():
-        sure = own or not yes  # --yes is none to a folder that nobody looked into
-        return Reception(Identity(Principal.PERSON, "terminal") if sure else UNSEEN, approves=sure)
+        # --yes approves no other folder, as nobody looked into it.
+        approves = own or not yes
+        identity = Identity(Principal.PERSON, "terminal") if approves else UNSEEN
+        return Reception(identity, approves=approves)
     # Without a person, --yes counts for the account's own folders alone: not for an agent, and not
     # in a repository.
     unasked = yes and own and marked_client(os.environ) is None and work_tree(real) is None
@@ -305,43 +298,43 @@ def approve_arrivals(
     folders: Mapping[Path, Collection[str] | None],
     person: PersonConfig,
 ) -> set[str]:
-    """Approve what lies in these folders as it was imported, and return the refs that were not the
-    person's before.
+    """Approve what lies in these folders as it was imported.
 
-    A resource with a finding of high severity waits for a yes of its own, and so does one with a
-    file that nobody was asked about. What cannot be approved, as without the passphrase of a lock,
-    stays as it is, and is said.
+    Return the refs that were not the person's before. A resource with a finding of high severity
+    waits for a yes of its own, and so does one with a file that nobody was asked about. A warning
+    names the folders that cannot be approved, as without the passphrase of a lock.
 
-    folders: those that the person said yes to, with the hashes of the files that it was about; None
-    where it was said in advance.
+    folders: those that the person said yes to, each with the hashes of the files that were shown;
+    None where the configuration said yes in advance.
     """
     approved = set[str]()
     home = library.store.home
-    for folder, seen in folders.items():
+    for folder, shown_hashes in folders.items():
         is_listed = person.is_yours(folder)
+        decider = caller
         # The configuration said yes in advance, so the account decides where no person runs the
         # command.
-        decider = (
-            caller
-            if is_person() or not is_listed
-            else replace(
+        if is_listed and not is_person():
+            decider = replace(
                 caller,
                 actor=Actor.HUMAN,
                 principal=Principal.PERSON,
                 via=BY_ACCOUNT.via,
                 signer=None,
             )
-        )
         question = verbs.ask_trust(library, decider, folder=folder)
-        safe = [offer for offer in question.offered if not any(map(is_dangerous, offer.findings))]
-        fine = [offer for offer in safe if seen is None or _hashes(library, offer) <= set(seen)]
-        if not fine:
+        offers = [offer for offer in question.offered if not any(map(is_dangerous, offer.findings))]
+        if shown_hashes is not None:
+            offers = [
+                offer for offer in offers if _collect_hashes(library, offer) <= set(shown_hashes)
+            ]
+        if not offers:
             continue
         try:
             if not is_listed:
                 # Raises where no configuration would count, before anything is approved.
                 edited_path(home)
-            decision = verbs.trust(library, decider, replace(question, offered=fine))
+            decision = verbs.trust(library, decider, replace(question, offered=offers))
             if not is_listed:
                 # Last: a folder is listed only once its content is approved.
                 set_trusted(folder.resolve(), home.resolve(), decider.signer)
@@ -356,13 +349,11 @@ def approve_arrivals(
     return approved
 
 
-def _hashes(library: Library, offer: TrustOffer) -> set[str]:
+def _collect_hashes(library: Library, offer: TrustOffer) -> set[str]:
     """Return the hashes of the files that are offered."""
     proposals = library.store.backend.proposals
-    waiting = proposals.get(offer.proposal).manifest if offer.proposal is not None else None
-    manifest = (
-        library.store.manifest(library.store.head(Ref.parse(offer.ref)))
-        if waiting is None
-        else waiting
-    )
+    manifest = proposals.get(offer.proposal).manifest if offer.proposal is not None else None
+    # A resource that does not wait, and a proposal without files, are offered as they are stored.
+    if manifest is None:
+        manifest = library.store.manifest(library.store.head(Ref.parse(offer.ref)))
     return {entry.sha256 for entry in manifest.values()}

@@ -38,37 +38,36 @@ def help_command(state: CommandContext, words: Sequence[str], everything: bool) 
         raise click.UsageError("--all goes without a command.")
     root = click.get_current_context().find_root()
     if everything:
-        return Output(HelpText(_help_of_all(root), help_sections()), _show)
-    return Output(HelpText(_help_of(root, words)), _show)
+        return Output(HelpText(_format_all_help(root), help_sections()), _show_help)
+    return Output(HelpText(_get_help(root, words)), _show_help)
 
 
-def _help_of(ctx: click.Context, words: Sequence[str]) -> str:
+def _get_help(ctx: click.Context, words: Sequence[str]) -> str:
     """Return the help of the command that these words call. Raise click.UsageError."""
     for word in words:
         group = ctx.command
         if not isinstance(group, click.Group):
             raise click.UsageError(f"`{ctx.command_path}` has no further commands.")
         # Resolved as on a command line, so that aliases have help too.
-        _, found, _ = group.resolve_command(ctx, [word])
-        if found is not None:
-            ctx = click.Context(
-                found, info_name=word, parent=ctx, max_content_width=ctx.max_content_width
-            )
+        _, below, _ = group.resolve_command(ctx, [word])
+        if below is not None:
+            width = ctx.max_content_width
+            ctx = click.Context(below, info_name=word, parent=ctx, max_content_width=width)
     return ctx.get_help()
 
 
-def _show(found: HelpText) -> None:
+def _show_help(help_text: HelpText) -> None:
     with page_output():
-        click.echo(found.text)
+        click.echo(help_text.text)
 
 
-def _help_of_all(root: click.Context) -> str:
+def _format_all_help(root: click.Context) -> str:
     """Return all commands by sections; of a group, with the words that go behind it."""
     formatter = root.make_formatter()
     for section, summaries in help_sections().items():
         with formatter.section(section):
             formatter.write_dl(
-                [(word, summary + _actions(word)) for word, summary in summaries.items()]
+                [(word, summary + _format_actions(word)) for word, summary in summaries.items()]
             )
     formatter.write_paragraph()
     formatter.write_text(
@@ -77,10 +76,9 @@ def _help_of_all(root: click.Context) -> str:
     return formatter.getvalue().strip("\n")
 
 
-def _actions(word: str) -> str:
-    """Return the words that go behind a word, from the registry: a command's module is not imported
-    for them.
-    """
+def _format_actions(word: str) -> str:
+    """Return the words that go behind a word, in brackets; '' for none."""
+    # From the registry, so that the module of the command is not imported.
     below = words_below(word)
     return f" ({', '.join(below)})" if below else ""
 

@@ -95,35 +95,37 @@ def inbox_command(
     rejection back.
     """
     with state.library() as (library, caller):
-        if action == "decide" or _may_ask(state, proposals):
+        if action == "decide" or _is_asking(state, proposals):
             _decide_one_by_one(state, library, caller, proposals, session, about)
             return None
-        ids = list(proposals) or _chosen_ids(library, caller, every, session, about)
+        ids = list(proposals) or _choose_ids(library, caller, every, session, about)
         # `list` goes without numbers and all others with some, except where a filter chose none.
         if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError(
                 "`inbox list` takes no number, every other action the number of a proposal."
             )
         if action == "list":
-            return _list(library, caller, session, about, limit, page)
+            return _list_inbox(library, caller, session, about, limit, page)
         if not ids:
             say("Nothing waits for a decision.")
             return None
         if action == "show":
-            return _show(library, caller, ids)
+            return _read_proposals(library, caller, ids)
         if action == "reject":
-            return _decisions([verbs.reject(library, identity, reason, caller) for identity in ids])
+            return _report_decisions(
+                [verbs.reject(library, identity, reason, caller) for identity in ids]
+            )
         if action == "reopen":
-            return _decisions([verbs.reopen(library, caller, identity) for identity in ids])
+            return _report_decisions([verbs.reopen(library, caller, identity) for identity in ids])
         if action == "edit":
-            return _decisions(_approve_edited(library, caller, ids, reason))
-        proposed_files = _proposed_files(library, caller, ids) if action == "take" else {}
+            return _report_decisions(_approve_edited(library, caller, ids, reason))
+        proposed_files = _read_proposed_files(library, caller, ids) if action == "take" else {}
         settles = bool(proposed_files)
         # Files that the person gives replace the merged ones, so there is nothing to look at.
         seen = None if files else _look_at_merged(state, library, caller, ids, settles=settles)
         # Files of the command line count before the lines of the proposal.
-        edited = {**proposed_files, **_replacement_files(files)}
-        return _decisions(
+        edited = {**proposed_files, **_read_replacement_files(files)}
+        return _report_decisions(
             verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen)
         )
 
@@ -143,21 +145,23 @@ def _decide_one_by_one(
     # A filter chooses proposals; runs have neither a session nor a ref.
     if session is None and about is None:
         ask_about_runs(library, state.config())
-    review_inbox(library, caller, _proposal_filter(library, caller, session, about))
-    show_unseen(_unseen_changes(library, caller, about))
+    review_inbox(library, caller, _make_filter(library, caller, session, about))
+    show_unseen(_find_unseen_changes(library, caller, about))
 
 
-def _show(library: Library, caller: Caller, ids: list[int]) -> Output[Any]:
+def _read_proposals(library: Library, caller: Caller, ids: list[int]) -> Output[Any]:
     """Return proposals as the caller reads them."""
     details = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
     result: Any = details[0] if len(details) == 1 else {"proposals": details}
     return Output(result, lambda _: _show_proposals(details, decides=caller.decides))
 
 
-def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
-    """Return the files of a proposal that is in conflict, with its lines.
+def _read_proposed_files(
+    library: Library, caller: Caller, ids: list[int]
+) -> dict[str, bytes | None]:
+    """Return the files of a proposal in conflict, with its lines in place of the conflicts.
 
-    Raise InvalidArgument without one.
+    Raise InvalidArgument for a proposal without a conflict.
     """
     if len(ids) != 1:
         raise click.UsageError("Take one proposal at a time.")
@@ -168,12 +172,11 @@ def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[st
 def _look_at_merged(
     state: CommandContext, library: Library, caller: Caller, ids: list[int], *, settles: bool
 ) -> dict[int, int | None] | None:
-    """Show at a person's terminal what is merged with a newer version, and ask; return the versions
-    that were seen.
+    """Show at a person's terminal what is merged with a newer version, and ask.
 
-    None where nothing is merged, where nobody can be asked, and where a yes could approve nothing:
-    one is blocked by a conflict. settles: the call brings the lines of the conflict. Raise
-    click.Abort for a no.
+    Return the version that was shown for each proposal. None where nothing is merged, where nobody
+    can be asked, and where a conflict blocks a proposal, so that a yes would approve nothing.
+    settles: whether the call brings the lines of the conflict. Raise click.Abort for a no.
     """
     if not caller.decides or state.json or not can_ask():
         return None
@@ -186,54 +189,44 @@ def _look_at_merged(
         return None
     for proposal in merged:
         show_proposal(proposal)
-    if not ask_yes(
-        f"Approve {'it' if len(merged) == 1 else 'them'} as merged?",
-        default=False,
-    ):
+    if not ask_yes(f"Approve {'it' if len(merged) == 1 else 'them'} as merged?", default=False):
         raise click.Abort
     return {proposal.proposal_id: proposal.head for proposal in proposals}
 
 
-def _list(
-    library: Library,
-    caller: Caller,
-    session: str | None,
-    about: Ref | None,
-    limit: int,
-    page: int,
+def _list_inbox(
+    library: Library, caller: Caller, session: str | None, about: Ref | None, limit: int, page: int
 ) -> Output[Any]:
     """List a page of the waiting proposals, unseen changes, and the runs that nobody began."""
     # Changes and runs belong to no session, and stand on the first page alone.
-    unseen = _unseen_changes(library, caller, about) if session is None and page == 1 else []
+    unseen = _find_unseen_changes(library, caller, about) if session is None and page == 1 else []
     runs = [] if session or about or page > 1 else waiting_runs(library)
-    picked = _proposal_filter(library, caller, session, about)
+    is_wanted = _make_filter(library, caller, session, about)
     # One more than a page shows, to know whether another page follows.
-    found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
-    listed_proposals, more = as_read(found[:limit], caller.actor), len(found) > limit
+    waiting = verbs.list_waiting(library, limit * page + 1, is_wanted)[limit * (page - 1) :]
+    proposals, more = as_read(waiting[:limit], caller.actor), len(waiting) > limit
     result = {
-        "proposals": listed_proposals,
+        "proposals": proposals,
         "changed": unseen,
         "runs": [describe_run(run) for run in runs],
     }
-    return Output(result, lambda _: _show_inbox(listed_proposals, page, more, unseen, runs))
+    return Output(result, lambda _: _show_inbox(proposals, page, more, unseen, runs))
 
 
-def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
+def _is_asking(state: CommandContext, proposals: tuple[int, ...]) -> bool:
     """Return whether `evolvable inbox` without an action asks: at a person's own terminal, and not
     with --json.
     """
     # `inbox list`, written out, lists and never asks.
     source = click.get_current_context().get_parameter_source("action")
-    bare = source is ParameterSource.DEFAULT and not proposals and not state.json
-    return bare and state.identity.principal is Principal.PERSON and can_ask()
+    is_bare = source is ParameterSource.DEFAULT and not proposals and not state.json
+    return is_bare and state.identity.principal is Principal.PERSON and can_ask()
 
 
-def _proposal_filter(
+def _make_filter(
     library: Library, caller: Caller, session: str | None, about: Ref | None
 ) -> Callable[[Proposal], bool]:
-    """Return the test for the proposals of a session and about a resource, of those
-    that are given.
-    """
+    """Return the test for the proposals of a session and about a resource; None excludes none."""
     head = library.store.head_or_none(about, caller.scopes) if about else None
     ref = head.ref if head else about
     return lambda proposal: (
@@ -241,21 +234,21 @@ def _proposal_filter(
     )
 
 
-def _chosen_ids(
+def _choose_ids(
     library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None
 ) -> list[int]:
     if not every and session is None and about is None:
         return []
-    picked = _proposal_filter(library, caller, session, about)
+    is_wanted = _make_filter(library, caller, session, about)
     waiting = library.store.backend.proposals.waiting(MAX_QUEUE)
     return [
         proposal.id
         for proposal in waiting
-        if picked(proposal) and not verbs.is_expired(library, proposal)
+        if is_wanted(proposal) and not verbs.is_expired(library, proposal)
     ]
 
 
-def _replacement_files(files: tuple[str, ...]) -> dict[str, bytes | None]:
+def _read_replacement_files(files: tuple[str, ...]) -> dict[str, bytes | None]:
     """Return the files that replace those of a proposal, as bytes; None for one that is to go."""
     replacements: dict[str, bytes | None] = {}
     for text in files:
@@ -277,10 +270,8 @@ def _approve_edited(library: Library, caller: Caller, ids: list[int], reason: st
         raise click.UsageError("Edit one proposal at a time.")
     library.take_in([library.store.backend.proposals.get(ids[0]).ref])
     # Before the editor opens: what changes meanwhile is refused at the end.
-    texts, seen = (
-        verbs.proposed_texts(library, ids[0]),
-        verbs.seen_versions(library, ids),
-    )
+    texts = verbs.proposed_texts(library, ids[0])
+    seen = verbs.seen_versions(library, ids)
     # As bytes, so that line ends and a byte order mark come back as they were.
     decided = edit_proposed(
         {path: text.encode("utf-8") for path, text in texts.items()},
@@ -295,13 +286,13 @@ def _approve_edited(library: Library, caller: Caller, ids: list[int], reason: st
     return decided
 
 
-def _decisions(decided: list[Decided]) -> Output[Any]:
+def _report_decisions(decided: list[Decided]) -> Output[Any]:
     if len(decided) == 1:
         return Output(decided[0], show_decided)
-    return Output({"decided": decided}, lambda _: _show_all(decided))
+    return Output({"decided": decided}, lambda _: _show_decisions(decided))
 
 
-def _show_all(decided: list[Decided]) -> None:
+def _show_decisions(decided: list[Decided]) -> None:
     for decision in decided:
         warn(*decision.warnings)
         say(
@@ -312,15 +303,13 @@ def _show_all(decided: list[Decided]) -> None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _unseen_changes(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
+def _find_unseen_changes(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
     """Return what agents changed and nobody looked at, of one resource or of all."""
-    found = list_unseen(library, caller, with_diff=True).changes
-    head = library.store.head_or_none(about, caller.scopes) if about else None
-    return (
-        found
-        if about is None
-        else [change for change in found if head is not None and change.ref == str(head.ref)]
-    )
+    changes = list_unseen(library, caller, with_diff=True).changes
+    if about is None:
+        return changes
+    head = library.store.head_or_none(about, caller.scopes)
+    return [change for change in changes if head is not None and change.ref == str(head.ref)]
 
 
 def _show_inbox(
@@ -339,20 +328,20 @@ def _show_inbox(
 
 
 def _show_waiting(proposals: list[WaitingProposal], page: int, more: bool) -> None:
-    if notice := next((p.notice for p in proposals if p.notice), ""):
+    if notice := next((proposal.notice for proposal in proposals if proposal.notice), ""):
         say(notice)
     show_table(
         ["proposal", "ref", "when", "author", "why", "files"],
         [
             [
-                (str(p.proposal_id), "bold"),
-                p.ref,
-                local_time(p.at),
-                describe_author(p),
-                p.reason,
-                _files(p),
+                (str(proposal.proposal_id), "bold"),
+                proposal.ref,
+                local_time(proposal.at),
+                describe_author(proposal),
+                proposal.reason,
+                _format_files(proposal),
             ]
-            for p in proposals
+            for proposal in proposals
         ],
         names=("ref",),
         wide=("why", "files"),
@@ -363,7 +352,7 @@ def _show_waiting(proposals: list[WaitingProposal], page: int, more: bool) -> No
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 
-def _files(proposal: WaitingProposal) -> str:
+def _format_files(proposal: WaitingProposal) -> str:
     return "removes it" if proposal.removes else ", ".join(proposal.files)
 
 
@@ -430,8 +419,8 @@ def _show_steps(steps: list[ChannelStep]) -> None:
         [
             [
                 (step.ref, "bold"),
-                _end(step.before),
-                _end(step.after),
+                _format_version(step.before),
+                _format_version(step.after),
                 step.what,
             ]
             for step in steps
@@ -448,7 +437,7 @@ def _show_steps(steps: list[ChannelStep]) -> None:
     )
 
 
-def _end(version: int | None) -> str:
+def _format_version(version: int | None) -> str:
     return "nothing" if version is None else str(version)
 
 
@@ -489,9 +478,11 @@ def channel_command(
         if action == "status":
             return Output(verbs.channel_status(library), _show_status)
         if action == "log":
-            return _log(library, arguments, limit, AnswerMarks(caller.actor is not Actor.HUMAN))
+            return _read_log(
+                library, arguments, limit, AnswerMarks(caller.actor is not Actor.HUMAN)
+            )
         if action == "policy":
-            return _policy(library, caller, arguments, reason)
+            return _run_policy(library, caller, arguments, reason)
         refs = [Ref.parse(text) for text in arguments]
         return Output(verbs.withdraw_skills(library, caller, refs, reason), _show_withdrawn)
 
@@ -514,7 +505,7 @@ def _show_status(status: ChannelStatus) -> None:
         say("Nothing waits to be published.")
 
 
-def _log(
+def _read_log(
     library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks
 ) -> Output[Any]:
     if not arguments:
@@ -540,7 +531,7 @@ def _show_log(log: ChannelLog) -> None:
                 local_time(move.at),
                 move.actor,
                 move.reason,
-                _moves(move),
+                _format_moves(move),
             ]
             for move in log.moves
         ],
@@ -552,16 +543,17 @@ def _show_log(log: ChannelLog) -> None:
         say(log.notice)
 
 
-def _moves(move: ReleaseMove) -> str:
+def _format_moves(move: ReleaseMove) -> str:
     policy = [f"policy {move.policy}"] if move.policy else []
-    steps = some(
-        [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps],
-        MAX_STEPS_SHOWN,
-    )
+    changes = [
+        f"{step.ref} {_format_version(step.before)} -> {_format_version(step.after)}"
+        for step in move.steps
+    ]
+    steps = some(changes, MAX_STEPS_SHOWN)
     return ", ".join([*policy, *([steps] if steps else [])])
 
 
-def _policy(
+def _run_policy(
     library: Library, caller: Caller, arguments: tuple[str, ...], reason: str
 ) -> Output[Published]:
     if arguments:

@@ -1,9 +1,9 @@
 """Decide on proposals one by one at a person's terminal, as `git add -p` does with hunks.
 
 Each answer is one transaction of its own, and an interrupt waits until it has ended, so nothing is
-ever half decided. What another window decided meanwhile is told and never decided twice. The text
-of a proposal is hostile: it is always indented or behind the sign of a diff, and what the scan
-found stands last, beside the question.
+ever half decided. A proposal that another window decided meanwhile is reported and never decided
+twice. The text of a proposal is hostile, so it is always indented or behind the sign of a diff. The
+findings of the scan come last, beside the question.
 """
 
 import contextlib
@@ -84,19 +84,16 @@ class DecisionTally:
             )
             self.seen.add(decision.proposal_id)
         # Those that were approved together have one operation.
-        self.operations += list(
-            dict.fromkeys(
-                decision.operation for decision in decided if decision.operation is not None
-            )
-        )
+        operations = [each.operation for each in decided if each.operation is not None]
+        self.operations += list(dict.fromkeys(operations))
 
 
 class Quit(Exception):
-    """The person is done."""
+    """Raised when the person ends the review."""
 
 
 class InboxReview:
-    """One run through the proposals that wait, or those of them that `wanted` picks."""
+    """One run through the proposals that wait and that `is_wanted` accepts."""
 
     def __init__(
         self, library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]
@@ -109,32 +106,32 @@ class InboxReview:
         """Ask about every proposal. Raise click.Abort when the person interrupts."""
         with contextlib.suppress(Quit):
             # More may come while the person decides, so the queue is read again.
-            while queue := self._waiting():
+            while queue := self._list_waiting():
                 for number, proposal in enumerate(queue, 1):
                     if proposal.id not in self.tally.seen:
-                        self._ask(proposal.id, f"{number}/{len(queue)}")
+                        self._ask_about(proposal.id, f"{number}/{len(queue)}")
         return self.tally
 
-    def _waiting(self) -> list[Proposal]:
+    def _list_waiting(self) -> list[Proposal]:
         """Return what waits and was not seen yet, oldest first."""
         # Seen ones may still wait, and must not use up the limit.
-        found = self._library.store.backend.proposals.waiting(MAX_QUEUE + len(self.tally.seen))
+        waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE + len(self.tally.seen))
         return [
             proposal
-            for proposal in found
+            for proposal in waiting
             if proposal.id not in self.tally.seen
             and self._is_wanted(proposal)
             and not verbs.is_expired(self._library, proposal)
         ]
 
-    def _ask(self, identity: int, place: str) -> None:
+    def _ask_about(self, identity: int, place: str) -> None:
         """Show one proposal and ask until it is answered."""
         # Before it is shown: one that cannot be shown would be asked about without an end.
         self.tally.seen.add(identity)
-        proposal = self._show(identity)
+        proposal = self._show_open(identity)
         while proposal is not None:
             keys = KEYS_IN_CONFLICT if proposal.sides else KEYS
-            answer = self._answer(f"({place}) Decide on proposal {identity} [{keys}]?")
+            answer = self._read_answer(f"({place}) Decide on proposal {identity} [{keys}]?")
             if answer == "q":
                 raise Quit
             if answer == "v":
@@ -151,7 +148,7 @@ class InboxReview:
                 click.echo(style_text(HELP, "bold red" if answer not in ("", "?") else "bold"))
                 continue
             # Once more: another window may have decided while the person was reading.
-            now = self._state(identity)
+            now = self._read_open(identity)
             # y, e and t take the text that was shown; n, s and l do not depend on it.
             if now is None or (answer[0] in "yet" and now.head != proposal.head):
                 if now is not None:
@@ -159,7 +156,7 @@ class InboxReview:
                         f"{proposal.ref} changed while you were reading. Here is the proposal as "
                         "it is now."
                     )
-                proposal = self._show(identity) if now is not None else None
+                proposal = self._show_open(identity) if now is not None else None
                 continue
             try:
                 if self._decide(proposal, answer):
@@ -168,11 +165,10 @@ class InboxReview:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
                 # A conflict brings another text to read. After any other error, the shown one is
                 # still right.
-                proposal = (
-                    self._show(identity) if isinstance(error, Conflict) else self._state(identity)
-                )
+                read = self._show_open if isinstance(error, Conflict) else self._read_open
+                proposal = read(identity)
 
-    def _answer(self, question: str) -> str:
+    def _read_answer(self, question: str) -> str:
         """Return what the person types, in small letters.
 
         What was typed before the question was asked is discarded.
@@ -189,33 +185,33 @@ class InboxReview:
             raise
         return typed.strip().lower()
 
-    def _show(self, identity: int) -> WaitingProposal | None:
-        proposal = self._state(identity)
+    def _show_open(self, identity: int) -> WaitingProposal | None:
+        proposal = self._read_open(identity)
         if proposal is not None:
             click.echo()
             show_proposal(proposal)
         return proposal
 
-    def _state(self, identity: int) -> WaitingProposal | None:
+    def _read_open(self, identity: int) -> WaitingProposal | None:
         """Return a proposal as it is now.
 
         Tell the person when it waits no longer, and return None.
         """
         try:
-            found = verbs.show_proposal(self._library, identity)
+            proposal = verbs.show_proposal(self._library, identity)
         except EvolvableError as error:
             show_error(to_cli_words(str(error)))
             return None
-        proposal = self._library.store.backend.proposals.get(identity)
-        if found.state != OPEN or verbs.is_expired(self._library, proposal):
-            state = found.state if found.state != OPEN else "expired"
-            by = f", operation {proposal.operation}" if proposal.operation else ""
+        stored = self._library.store.backend.proposals.get(identity)
+        if proposal.state != OPEN or verbs.is_expired(self._library, stored):
+            state = proposal.state if proposal.state != OPEN else "expired"
+            by = f", operation {stored.operation}" if stored.operation else ""
             say(
-                f"Proposal {identity} for {found.ref} is {state} already: another window "
+                f"Proposal {identity} for {proposal.ref} is {state} already: another window "
                 f"decided it{by}."
             )
             return None
-        return found
+        return proposal
 
     def _decide(self, proposal: WaitingProposal, answer: str) -> bool:
         """Do what the person answered; return whether the proposal is dealt with."""
@@ -239,7 +235,7 @@ class InboxReview:
             # Of several no single text was shown, so each is approved as it is now.
             self._approve(ids, seen=None if what else {proposal.proposal_id: proposal.head})
             return True
-        # Outside of `_undisturbed`, so that an interrupt ends this question.
+        # Outside of `_defer_interrupts`, so that an interrupt ends this question.
         why = ask("Why? Enter for no reason", default="", show_default=False)
         with self._defer_interrupts():
             decided = [verbs.reject(self._library, identity, why, self._caller) for identity in ids]
@@ -254,21 +250,18 @@ class InboxReview:
             return [proposal.proposal_id], ""
         waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE)
         if answer[1] == "r":
-            return [
-                candidate.id for candidate in waiting if str(candidate.ref) == proposal.ref
-            ], f"about {proposal.ref}"
+            ids = [candidate.id for candidate in waiting if str(candidate.ref) == proposal.ref]
+            return ids, f"about {proposal.ref}"
         if proposal.session is None:
             raise InvalidArgument(
                 "No session led to this proposal.", f"`{answer[0]}` is for this one alone."
             )
-        session = one_line(proposal.session)
-        return [
-            candidate.id for candidate in waiting if candidate.session == proposal.session
-        ], f"of session {session}"
+        ids = [candidate.id for candidate in waiting if candidate.session == proposal.session]
+        return ids, f"of session {one_line(proposal.session)}"
 
     def _confirm_selection(self, ids: Sequence[int], key: str, what: str) -> bool:
         """List the proposals that an answer is for, and ask whether all of them are meant."""
-        found = [verbs.show_proposal(self._library, identity) for identity in ids]
+        proposals = [verbs.show_proposal(self._library, identity) for identity in ids]
         show_table(
             ["proposal", "ref", "seen", "scan", "author", "why"],
             [
@@ -276,11 +269,11 @@ class InboxReview:
                     str(proposal.proposal_id),
                     proposal.ref,
                     "yes" if proposal.proposal_id in self.tally.seen else "no",
-                    (_findings(proposal), "red"),
+                    (_format_findings(proposal), "red"),
                     describe_author(proposal),
                     proposal.reason,
                 ]
-                for proposal in found
+                for proposal in proposals
             ],
             names=("ref",),
             wide=("why",),
@@ -290,10 +283,7 @@ class InboxReview:
         aware = f", {unseen} of which you have not seen," if unseen else ""
         verb = {"y": "Approve", "n": "Reject", "s": "Skip"}[key]
         discard_typed()
-        return ask_yes(
-            f"{verb} {count(len(ids), 'proposal')}{aware} {what}?",
-            default=False,
-        )
+        return ask_yes(f"{verb} {count(len(ids), 'proposal')}{aware} {what}?", default=False)
 
     def _approve(
         self,
@@ -318,33 +308,27 @@ class InboxReview:
         """Show the lessons that wait, and approve after a yes those that were shown whole and have
         no question.
         """
-        found = list[WaitingProposal]()
+        lessons = list[WaitingProposal]()
         for lesson in verbs.waiting_lessons(self._library):
             if self._is_wanted(self._library.store.backend.proposals.get(lesson.proposal_id)):
                 proposal = verbs.show_proposal(self._library, lesson.proposal_id)
-                if not (
-                    proposal.blocked
-                    or proposal.sides
-                    or proposal.removes
-                    or _findings(proposal)
-                    or _is_cut(proposal)
-                ):
-                    found.append(proposal)
-        if not found:
+                if not _has_question(proposal):
+                    lessons.append(proposal)
+        if not lessons:
             say(
                 "No lesson waits that could be approved with others: each has a question "
                 "of its own."
             )
             return False
-        for proposal in found:
+        for proposal in lessons:
             click.echo()
             show_proposal(proposal)
         discard_typed()
-        if not ask_yes(f"Approve {count(len(found), 'lesson')}?", default=False):
+        if not ask_yes(f"Approve {count(len(lessons), 'lesson')}?", default=False):
             return False
         self._approve(
-            [proposal.proposal_id for proposal in found],
-            seen={proposal.proposal_id: proposal.head for proposal in found},
+            [proposal.proposal_id for proposal in lessons],
+            seen={proposal.proposal_id: proposal.head for proposal in lessons},
         )
         return True
 
@@ -358,13 +342,11 @@ class InboxReview:
         number = proposal.proposal_id
         texts = verbs.proposed_texts(self._library, number)
         contents = {path: text.encode("utf-8") for path, text in texts.items()}
-        if (
-            edit_proposed(
-                contents,
-                lambda edited: self._approve([number], edited, seen={number: proposal.head}),
-            )
-            is None
-        ):
+
+        def approve(edited: Mapping[str, bytes]) -> list[Decided]:
+            return self._approve([number], edited, seen={number: proposal.head})
+
+        if edit_proposed(contents, approve) is None:
             say("Nothing was changed in the editor. `y` approves it as it is.")
             return False
         return True
@@ -395,16 +377,18 @@ class InboxReview:
 _ANSWERS = frozenset(("y", "n", "s", "e", "t", "l", "ys", "ns", "ss", "yr", "nr", "sr"))
 
 
-def _findings(proposal: WaitingProposal) -> str:
-    found = [str(finding.severity) for finding in proposal.findings]
-    return ", ".join(
-        dict.fromkeys(
-            [
-                *found,
-                *(["gains"] if proposal.gains else []),
-            ]
-        )
-    )
+def _format_findings(proposal: WaitingProposal) -> str:
+    words = [str(finding.severity) for finding in proposal.findings]
+    if proposal.gains:
+        words.append("gains")
+    return ", ".join(dict.fromkeys(words))
+
+
+def _has_question(proposal: WaitingProposal) -> bool:
+    """Return whether a person has to look at a proposal by itself before a yes."""
+    if proposal.blocked or proposal.sides or proposal.removes:
+        return True
+    return bool(_format_findings(proposal)) or _is_cut(proposal)
 
 
 def _is_cut(proposal: WaitingProposal) -> bool:
@@ -445,10 +429,7 @@ def _show_tally(library: Library, tally: DecisionTally) -> None:
         for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected"))
         if ids
     ]
-    say(
-        "",
-        f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.",
-    )
+    say("", f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.")
     if tally.operations:
         undos = (f"evolvable undo {operation}" for operation in reversed(tally.operations[-5:]))
         say(f"Take back: {', '.join(undos)}")

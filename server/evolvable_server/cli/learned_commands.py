@@ -84,15 +84,16 @@ def learned_command(state: CommandContext, ref: Ref | None, **chosen: Any) -> Ou
     if chosen["from_sessions"]:
         return _learn(state)
     with state.library() as (library, caller):
-        stored = _change(library, caller, ref, **chosen)
-        found = list_learned(library, caller, ref, shows=_is_read_by_person())
+        stored = _change_task(library, caller, ref, **chosen)
+        entries = list_learned(library, caller, ref, shows=_is_read_by_person())
     # The task of a session is left empty for everybody but the person.
-    if any(not entry.task for entry in found):
+    if any(not entry.task for entry in entries):
         remark(
             "A prompt that a session taught is shown to you alone: run `evolvable learn tasks` at "
             "a terminal."
         )
-    return Output(found, lambda _: _show_learned(found, any(entry.held_out for entry in stored)))
+    held_out = any(entry.held_out for entry in stored)
+    return Output(entries, lambda _: _show_learned(entries, held_out))
 
 
 def _check_options(ref: Ref | None, **chosen: Any) -> None:
@@ -120,7 +121,9 @@ def _check_options(ref: Ref | None, **chosen: Any) -> None:
         )
 
 
-def _change(library: Library, caller: Caller, ref: Ref | None, **chosen: Any) -> list[ListedTask]:
+def _change_task(
+    library: Library, caller: Caller, ref: Ref | None, **chosen: Any
+) -> list[ListedTask]:
     """Make the change that the options name, and return what it stored."""
     if chosen["remove"] is not None:
         remove_learned(library, caller, chosen["remove"])
@@ -158,7 +161,7 @@ def offer_past_sessions(config: Config) -> bool:
 def ask_consent(number: int) -> bool:
     """Say what would be kept of so many sessions, ask, and return the answer.
 
-    Nobody there is a no.
+    The answer is no where nobody answers.
     """
     sessions = count(number, "session")
     remark(
@@ -225,24 +228,24 @@ def _forget(state: CommandContext) -> Output[dict[str, int]]:
     return Output({"removed": gone}, lambda _: say(message))
 
 
-def _show_learned(found: list[ListedTask], held_out: bool) -> None:
+def _show_learned(entries: list[ListedTask], held_out: bool) -> None:
     if held_out:
         say(
             "The task is held out: lookup does not learn it. `evolvable learn tasks "
             "--measure` asks it."
         )
-    if not found:
+    if not entries:
         say("Nothing was learned yet.")
         return
     rows: list[Row] = [
         [
             str(entry.id),
             (entry.ref, "bold"),
-            _task_text(entry),
+            _format_task(entry),
             local_time(entry.at),
             entry.source,
         ]
-        for entry in found
+        for entry in entries
     ]
     show_table(
         ["id", "ref", "task", "learned", "from"],
@@ -253,7 +256,7 @@ def _show_learned(found: list[ListedTask], held_out: bool) -> None:
     )
 
 
-def _task_text(entry: ListedTask) -> str:
+def _format_task(entry: ListedTask) -> str:
     return f"{'not ' * entry.against}{entry.task}{' (held out)' * entry.held_out}"
 
 
@@ -271,12 +274,7 @@ def _show_lookup_test(tested: LookupTest) -> None:
     )
     say(f"  among the first {AMONG}       {tested.among:.0%}")
     rows: list[Row] = [
-        [
-            miss.task,
-            (miss.right, "bold"),
-            miss.found or "nothing",
-            str(miss.place or "not found"),
-        ]
+        [miss.task, (miss.right, "bold"), miss.found or "nothing", str(miss.place or "not found")]
         for miss in tested.missed
     ]
     if rows:

@@ -23,7 +23,7 @@ from evolvable_tools.care import check_backup, checked_copy, watched_folders
 class Recovered:
     """A library that was replaced by a backup.
 
-    before: the folder with the files as they were, None without any.
+    before: the folder with the files of the former library, None without any.
     """
 
     home: str

@@ -1,4 +1,4 @@
-"""The commands show and diff. None of them changes anything."""
+"""The commands show and diff. Neither changes anything."""
 
 from collections.abc import Iterator, Sequence
 
@@ -49,18 +49,18 @@ def show_command(
                 raise click.UsageError("--version and --path go with a ref.")
             # Eighteen digits fit into the 64 bits of SQLite.
             return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
-        found = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
+        shown = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)
-    return Output(found, lambda overview: _show_resource(overview, hosts=hosts))
+    return Output(shown, lambda overview: _show_resource(overview, hosts=hosts))
 
 
-def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
+def _show_resource(overview: ResourceOverview, *, hosts: bool) -> None:
     with page_output():
-        info, state = found.info, found.state
+        info, state = overview.info, overview.state
         say(f"{info.ref}@{info.version}")
-        if found.notice:
-            say(found.notice)
-        show_fields(list(_fields(found, hosts=hosts)))
+        if overview.notice:
+            say(overview.notice)
+        show_fields(list(_list_fields(overview, hosts=hosts)))
         click.echo()
         show_table(
             ["version", "when", "author", "why"],
@@ -71,25 +71,25 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
                     author_words(version.author, version.by),
                     version.reason,
                 ]
-                for version in found.versions
+                for version in overview.versions
             ],
             wide=("why",),
-            whole=bool(found.notice),
+            whole=bool(overview.notice),
         )
         # The overview has the newest versions alone.
-        if found.versions and found.versions[-1].version > 1:
+        if overview.versions and overview.versions[-1].version > 1:
             say(
-                f"(the newest {len(found.versions)} of {state.latest}: evolvable history "
+                f"(the newest {len(overview.versions)} of {state.latest}: evolvable history "
                 f"{info.ref})"
             )
-        if found.document is not None:
+        if overview.document is not None:
             click.echo()
-            show_document(found.document)
+            show_document(overview.document)
 
 
-def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
-    """Yield what is known of a resource. hosts: whether any host reads the stable channel."""
-    info, state = found.info, found.state
+def _list_fields(overview: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
+    """Yield the fields of a resource. hosts: whether any host reads the stable channel."""
+    info, state = overview.info, overview.state
     fields: dict[str, str] = {
         "about": info.description,
         "author": author_words(info.author, info.by),
@@ -115,8 +115,8 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
         for place, version in sorted(state.directories.items())
     ]
     fields["folders"] = some(places, MOST) if places else "none"
-    if found.out_of_force:
-        fields["out of force"] = "; ".join(found.out_of_force)
+    if overview.out_of_force:
+        fields["out of force"] = "; ".join(overview.out_of_force)
     if state.proposals:
         numbers = some(list(map(str, state.proposals)), MOST)
         fields["waits"] = (
@@ -128,26 +128,26 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
         yield (name, "bold"), text
 
 
-def _show_operation(found: OperationOverview) -> None:
+def _show_operation(overview: OperationOverview) -> None:
     with page_output():
-        say(f"Operation {found.operation}")
-        if found.notice:
-            say(found.notice)
+        say(f"Operation {overview.operation}")
+        if overview.notice:
+            say(overview.notice)
         fields = {
-            "when": local_time(found.at),
-            "author": author_words(found.author, found.by),
-            "why": found.reason,
-            "session": found.session or "",
-            "reverts": ", ".join(map(str, found.undoes)),
-            "evidence": "; ".join(found.evidence),
+            "when": local_time(overview.at),
+            "author": author_words(overview.author, overview.by),
+            "why": overview.reason,
+            "session": overview.session or "",
+            "reverts": ", ".join(map(str, overview.undoes)),
+            "evidence": "; ".join(overview.evidence),
         }
         show_fields([((name, "bold"), text) for name, text in fields.items() if text])
-        for change in found.changes:
+        for change in overview.changes:
             before = f"version {change.before}" if change.before else verbs.NOTHING
             after = f"version {change.after}" if change.after else "removed"
             say("", f"{change.ref}: {before} to {after}")
             show_diff(change.diff)
-        say("", f"Take it back: evolvable undo {found.operation}")
+        say("", f"Take it back: evolvable undo {overview.operation}")
 
 
 @command("diff")
@@ -168,39 +168,35 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
         raise click.UsageError("Name two refs at most.")
     with state.library() as (library, caller):
         if len(refs) == 2:
-            found = verbs.diff_resources(
-                library,
-                caller,
-                Ref.parse(refs[0]),
-                Ref.parse(refs[1]),
+            comparison = verbs.diff_resources(
+                library, caller, Ref.parse(refs[0]), Ref.parse(refs[1])
             )
         elif refs and "@" in refs[0]:
             name, _, between = refs[0].rpartition("@")
-            found = verbs.diff_versions(library, caller, Ref.parse(name), *version_range(between))
+            comparison = verbs.diff_versions(
+                library, caller, Ref.parse(name), *version_range(between)
+            )
         else:
-            found = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
+            comparison = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
         # For the message where nothing could be compared.
         folders = len(library.folders())
     return Output(
-        found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences)
+        comparison,
+        lambda _: _show_comparison(comparison, folders, refs),
+        found_code(comparison.differences),
     )
 
 
-def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:
+def _show_comparison(comparison: ContentComparison, folders: int, refs: Sequence[str]) -> None:
     with page_output():
-        for difference in found.differences:
-            click.echo(
-                style_text(
-                    one_line(f"{difference.before} -> {difference.after}"),
-                    "bold",
-                )
-            )
+        for difference in comparison.differences:
+            click.echo(style_text(one_line(f"{difference.before} -> {difference.after}"), "bold"))
             if difference.problem:
                 warn(f"It cannot be read: {difference.problem}.")
             show_diff(difference.diff)
-    if found.differences:
+    if comparison.differences:
         return
-    if found.compared:
+    if comparison.compared:
         remark("No difference.")
     elif not folders:
         remark(

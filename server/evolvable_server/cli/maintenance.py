@@ -46,7 +46,7 @@ from evolvable_tools.verbs import Purged, PurgePlan
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
-    """Write lines about near duplicates under a title."""
+    """Write lines about near duplicates under a title, nothing for no line."""
     if lines:
         say("\nSimilar descriptions:", *(f"  - {line}" for line in lines))
 
@@ -72,7 +72,7 @@ def warn_of_secrets(library: Library) -> None:
 def warn_left_out(left_out: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
     """Say which resources a command left out because of a secret, why, and what to do.
 
-    then: after the decision.
+    then: the sentence that says what to do after the decision.
     """
     warn(*(f"{resource}." for resource in left_out))
     if left_out:
@@ -123,34 +123,34 @@ def purge_command(
             return Output({"secrets": open_secrets(library, progress)}, _show_secrets)
         if accept:
             accepted = accept_leak(library, caller, accept, reason or "accepted")
-            return _purge_output(
+            return _make_purge_output(
                 [], lambda _: say(f"Kept: {accepted[0]}"), accepted=[str(leak) for leak in accepted]
             )
         if resume:
-            return _purge_output(verbs.resume_purges(library, caller), _show_purged)
-        plan = _plan(library, caller, ref, path, secret)
+            return _make_purge_output(verbs.resume_purges(library, caller), _show_purged)
+        plan = _make_plan(library, caller, ref, path, secret)
         if dry_run:
             planned = Purged(
                 plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True
             )
-            return _purge_output([planned], lambda _: _show_plan(plan))
+            return _make_purge_output([planned], lambda _: _show_plan(plan))
         # Before the question: nobody should confirm what is refused after it.
         check_may_decide(caller, "purge")
         warn(*plugins.left_by_missing_parts(library))
         _confirm_purge(plan, yes)
-        return _purge_output(
+        return _make_purge_output(
             [verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged
         )
 
 
-def _purge_output(
+def _make_purge_output(
     purged: list[Purged], render: Callable[[dict[str, Any]], None], accepted: Sequence[str] = ()
 ) -> Output[Any]:
     """Return what was purged and what was accepted."""
     return Output({"purged": purged, "accepted": accepted}, render)
 
 
-def _plan(
+def _make_plan(
     library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None
 ) -> PurgePlan:
     # The plan shows what holds the secret, so it is for a person too.
@@ -160,12 +160,7 @@ def _plan(
     # In a file of variables the whole file is the secret, so the file goes and not a text in it.
     files = [leak for leak in leaks(library) if leak.id == secret and leak.kind == ENV_FILE]
     if files:
-        return verbs.plan_file(
-            library,
-            caller,
-            Ref.parse(files[0].ref),
-            files[0].path,
-        )
+        return verbs.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
     return verbs.plan_secret(library, secret)
 
 
@@ -180,11 +175,10 @@ def _confirm_purge(plan: PurgePlan, yes: bool) -> None:
     )
 
 
-def _show_secrets(found: dict[str, list[LeakedSecret]]) -> None:
-    secrets = found["secrets"]
-    say(
-        *map(str, secrets), f"{count(len(secrets), 'finding')}." if secrets else "No open findings."
-    )
+def _show_secrets(result: dict[str, list[LeakedSecret]]) -> None:
+    secrets = result["secrets"]
+    total = f"{count(len(secrets), 'finding')}." if secrets else "No open findings."
+    say(*map(str, secrets), total)
 
 
 def _show_plan(plan: PurgePlan) -> None:
@@ -252,10 +246,9 @@ class _Days(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = str(value).removesuffix("d")
+        is_number = number.isascii() and number.isdecimal()
         # Six digits are enough to be too large, and Python refuses to convert thousands of them.
-        if not (
-            number.isascii() and number.isdecimal() and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS
-        ):
+        if not (is_number and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS):
             self.fail(
                 f"{value!r} is no age of {LEAST_DAYS}d to {MAX_DAYS}d, such as 90d.", param, ctx
             )
@@ -263,6 +256,7 @@ class _Days(click.ParamType[int]):
 
 
 LEAST_DAYS, MAX_DAYS = 30, 36_500
+"""The ages in days that `gc --older` takes."""
 
 
 @command("gc")
@@ -326,26 +320,26 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
         if entry is None:
             kept_for = {"retention_days": RETENTION_DAYS, "max_bytes": MAX_BYTES}
             return Output({"entries": trash.entries(), **kept_for}, _show_trash)
-        found = next((candidate for candidate in trash.entries() if candidate.id == entry), None)
-        if found is None:
+        chosen = next((candidate for candidate in trash.entries() if candidate.id == entry), None)
+        if chosen is None:
             raise NotFound(
                 f"There is nothing {ascii(entry[:40])} in the trash.",
                 "`evolvable care trash` lists its entries.",
             )
         if action == "delete":
-            trash.delete(found.id)
+            trash.delete(chosen.id)
             return Output(
-                {"entry": found, "kept": []}, lambda _: say(f"Deleted {found.id} for good.")
+                {"entry": chosen, "kept": []}, lambda _: say(f"Deleted {chosen.id} for good.")
             )
         # Only into a watched folder: another path may belong to somebody else by now.
-        if found.folder not in {str(folder.path) for folder in library.folders()}:
+        if chosen.folder not in {str(folder.path) for folder in library.folders()}:
             raise InvalidArgument(
-                f"{found.folder} is not watched any more.",
+                f"{chosen.folder} is not watched any more.",
                 f"Copy the files from {library.store.home}/trash/{entry}.",
             )
-        with open_root(Path(found.folder)) as opened:
-            left = trash.put_back(found.id, opened / found.directory)
-    return Output({"entry": found, "kept": left}, lambda _: _show_put_back(found, left))
+        with open_root(Path(chosen.folder)) as opened:
+            left = trash.put_back(chosen.id, opened / chosen.directory)
+    return Output({"entry": chosen, "kept": left}, lambda _: _show_put_back(chosen, left))
 
 
 def _show_trash(listing: dict[str, Any]) -> None:

@@ -66,22 +66,18 @@ def memory_command(
             text = memory_text(library)
             conflicts = memory_conflicts(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
         if action == "on":
-            copies = enable_copies(
-                config.home, machine, _clients_or_installed(machine, clients), text
-            )
+            copies = enable_copies(config.home, machine, _choose_clients(machine, clients), text)
         else:
-            found = copy_statuses(config.home, machine, text)
-            copies, shown_text = (
-                [copy for copy in found if not clients or copy.client in clients],
-                text,
-            )
+            statuses = copy_statuses(config.home, machine, text)
+            copies = [copy for copy in statuses if not clients or copy.client in clients]
+            shown_text = text
         warn(*conflicts)
     return Output(
         {"copies": copies, "text": shown_text}, lambda _: _show_memory(copies, shown_text)
     )
 
 
-def _clients_or_installed(machine: Machine, clients: Sequence[str]) -> Sequence[str]:
+def _choose_clients(machine: Machine, clients: Sequence[str]) -> Sequence[str]:
     chosen = clients or installed_clients(machine)
     if not chosen:
         raise InvalidArgument(
@@ -112,17 +108,17 @@ def _run_in_project(
             copies = [copy for copy in statuses if copy.project == str(project.folder)]
             return Output({"copies": copies, "text": text}, lambda _: _show_memory(copies, text))
     machine = read_machine(config.project)
-    found = project_files(project.folder, _clients_or_installed(machine, clients))
-    # Before the question: this text is what the file would hold.
-    remark(
-        text
-        or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when "
+    names_by_path = project_files(project.folder, _choose_clients(machine, clients))
+    empty = (
+        f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when "
         "you approve it."
     )
+    # Before the question: this text is what the file would hold.
+    remark(text or empty)
     copies = []
-    for path, names in found.items():
+    for path, names in names_by_path.items():
         git = tracking_in_project(project.folder, path)
-        _ask(config.home, project, path, git)
+        _ask_to_write(config.home, project, path, git)
         # Each file is written and recorded before the next question, so an interrupt leaves nothing
         # half done.
         copies.append(enable_project_file(config.home, project, path, names, text, git))
@@ -145,7 +141,7 @@ _READERS = {
 }
 
 
-def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> None:
+def _ask_to_write(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> None:
     """Ask whether the memory goes into a file, unless the person said yes to that already."""
     # A file that git treats in another way than at the yes is asked about again.
     if any(file.path == path and file.git is git for file in project_memory_files(home)):

@@ -2,6 +2,7 @@
 a question.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -101,26 +102,29 @@ def model_command(
         raise click.UsageError("`role model list` takes no name, every other action a name.")
     if models and action != "role":
         raise click.UsageError("Several names go with `role model role`.")
-    if (action != "add" and any(value is not None for value in options.values())) or (
-        yes and action not in ("add", "role")
-    ):
+    has_options = any(value is not None for value in options.values())
+    if (action != "add" and has_options) or (action not in ("add", "role") and yes):
         raise click.UsageError(
             "Options go with `role model add`, and --yes with `role model role` too."
         )
     if name is None:
         config = state.config()
-        return Output(_model_list(config.person), lambda found: _show(found, named_models(config)))
+        return Output(
+            _list_models(config.person), lambda listing: _show_models(listing, named_models(config))
+        )
     if action == "add":
-        return _add(state, name, options, yes=yes)
+        return _add_model(state, name, options, yes=yes)
     if action == "remove":
         left = remove_model(name, state.config().home, state.signer())
-        return Output(_model_list(left), lambda _: say(f"{name} is removed."))
+        return Output(_list_models(left), lambda _: say(f"{name} is removed."))
     if action == "role":
         return _set_role(state, name, models, yes=yes)
-    return _test(named_models(state.config()), name)
+    return _test_model(named_models(state.config()), name)
 
 
-def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool) -> Output[Any]:
+def _add_model(
+    state: CommandContext, name: str, options: dict[str, Any], *, yes: bool
+) -> Output[Any]:
     if not NAME.fullmatch(name) or name in RESERVED:
         hint = (
             "Use up to 64 small letters, digits, dashes and underscores, and no word that has a "
@@ -136,7 +140,7 @@ def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool
         raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
     table = {key: value for key, value in options.items() if value is not None}
     if "price" in table:
-        table["price"] = _price(table["price"])
+        table["price"] = _parse_price(table["price"])
     if "key_file" in table:
         # A relative path would depend on the folder of each later command.
         table["key_file"] = str(Path(table["key_file"]).expanduser().absolute())
@@ -149,25 +153,22 @@ def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool
     # Of the file that is changed: an entry of the other file is not replaced.
     current = person.editable.endpoints.get(name)
     if current is not None and current != endpoint:
-        confirm_replacement(f"The model {name}", _in_words(current), _in_words(endpoint), yes=yes)
+        confirm_replacement(
+            f"The model {name}", _describe_endpoint(current), _describe_endpoint(endpoint), yes=yes
+        )
     add_model(endpoint, config.home, state.signer())
     # http without TLS is allowed, and worth a warning.
     warn(*filter(None, [check_plain_http(endpoint)]))
     return Output(
-        _row(endpoint),
+        _make_row(endpoint),
         lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"),
     )
 
 
-def _in_words(endpoint: ModelEndpoint) -> str:
-    """Return all that a model's entry says: two that differ read differently."""
-    return ", ".join(
-        f"{key} {value}"
-        for key, value in {
-            **endpoint.to_table(),
-            "address": endpoint.url,
-        }.items()
-    )
+def _describe_endpoint(endpoint: ModelEndpoint) -> str:
+    """Return all fields of a model's entry, so that two that differ read differently."""
+    fields = {**endpoint.to_table(), "address": endpoint.url}
+    return ", ".join(f"{key} {value}" for key, value in fields.items())
 
 
 def _set_role(
@@ -193,41 +194,32 @@ def _set_role(
         confirm_replacement(
             f"The role {role}", f"answered by {', then '.join(current)}", answered, yes=yes
         )
-    found = _model_list(set_model_role(role, names, config.home, state.signer()))
-    return Output(found, lambda _: say(f"The role {role} is {answered}."))
+    listing = _list_models(set_model_role(role, names, config.home, state.signer()))
+    return Output(listing, lambda _: say(f"The role {role} is {answered}."))
 
 
 def _check_known(person: PersonConfig, role: str, name: str) -> None:
     """Raise InvalidArgument for a name that nobody can answer by in a role."""
     # A critic is a proposer in another role and has no commands of its own.
-    of_role = ("proposers",) if role == "critic" else (f"{role}s",)
-    commands = {command_name for each in of_role for command_name in person.commands.get(each, {})}
+    commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
     provider, _, model = name.partition(":")
     # As executor, a client needs the name of the model that it runs.
-    client = (
-        name in HEADLESS_COMMANDS
-        if role != "executor"
-        else provider in ("claude", "codex") and model
-    )
-    nobody = role == "judge" and name in NOBODY
-    if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
+    if role == "executor":
+        is_client = provider in ("claude", "codex") and bool(model)
+    else:
+        is_client = name in HEADLESS_COMMANDS
+    is_nobody = role == "judge" and name in NOBODY
+    is_named = name in person.endpoints or name in commands
+    if is_named or is_client or is_nobody or provider == "anthropic":
         return
-    known_names = (
-        ", ".join(
-            [
-                *sorted(person.endpoints),
-                *sorted(commands),
-            ]
-        )
-        or "none"
-    )
+    all_names = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
     raise InvalidArgument(
         f"No model is named {ascii(name[:80])}.",
-        f"Name it first: evolvable role model add. Named: {known_names}.",
+        f"Name it first: evolvable role model add. Named: {all_names}.",
     )
 
 
-def _price(text: str) -> list[float]:
+def _parse_price(text: str) -> list[float]:
     try:
         input_price, output_price = map(float, text.split("/"))
     except ValueError:
@@ -235,20 +227,20 @@ def _price(text: str) -> list[float]:
     return [input_price, output_price]
 
 
-def _row(endpoint: ModelEndpoint) -> dict[str, Any]:
+def _make_row(endpoint: ModelEndpoint) -> dict[str, Any]:
     key = endpoint.key_file or (f"${endpoint.key_env}" if endpoint.key_env else "")
     return {"name": endpoint.name, **endpoint.to_table(), "address": endpoint.url, "key": key}
 
 
-def _model_list(person: PersonConfig) -> dict[str, Any]:
-    models = [_row(endpoint) for endpoint in person.endpoints.values()]
+def _list_models(person: PersonConfig) -> dict[str, Any]:
+    models = [_make_row(endpoint) for endpoint in person.endpoints.values()]
     roles = {role: list(names) for role, names in person.model_roles.items()}
     return {"path": str(person.editable.path or own_path() or ""), "models": models, "roles": roles}
 
 
-def _show(found: dict[str, Any], models: NamedModels) -> None:
-    if not found["models"]:
-        say(f"No model is named in {found['path']}")
+def _show_models(listing: dict[str, Any], models: NamedModels) -> None:
+    if not listing["models"]:
+        say(f"No model is named in {listing['path']}")
     else:
         rows = [
             [
@@ -257,9 +249,9 @@ def _show(found: dict[str, Any], models: NamedModels) -> None:
                 entry["protocol"],
                 entry["address"],
                 entry["key"] or "none",
-                "/".join(f"{each:g}" for each in entry["price"]) if "price" in entry else "unknown",
+                _format_price(entry.get("price")),
             ]
-            for entry in found["models"]
+            for entry in listing["models"]
         ]
         show_table(
             ["name", "model", "protocol", "address", "key", "price"],
@@ -268,7 +260,7 @@ def _show(found: dict[str, Any], models: NamedModels) -> None:
             wide=("key",),
             spare=("protocol", "key", "price"),
         )
-    for role, names in found["roles"].items():
+    for role, names in listing["roles"].items():
         say(f"{role}: {', then '.join(names)}")
     # Resolved here, so that a missing key shows before a run needs it.
     for name in models.endpoints:
@@ -278,7 +270,11 @@ def _show(found: dict[str, Any], models: NamedModels) -> None:
             warn(error.text)
 
 
-def _test(models: NamedModels, name: str) -> Output[Any]:
+def _format_price(prices: Sequence[float] | None) -> str:
+    return "unknown" if prices is None else "/".join(f"{price:g}" for price in prices)
+
+
+def _test_model(models: NamedModels, name: str) -> Output[Any]:
     """Ask a model to repeat a word, and return how it went."""
     endpoint, attempts = models.resolve(name), list[ModelAttempt]()
     failure, answer = "", {}
@@ -293,23 +289,20 @@ def _test(models: NamedModels, name: str) -> Output[Any]:
         failure = f"{model.name} answered by the schema and not to the question."
     answered_by = attempts[-1].answered_by if attempts else ""
     # A provider may answer with the dated name of the model.
-    warning = (
-        f"asked for {endpoint.model}, answered by {answered_by}"
-        if answered_by and not answered_by.startswith(endpoint.model)
-        else ""
-    )
-    found = {"name": name, "works": not failure, "failure": failure, "warning": warning}
-    found["attempts"] = [asdict(attempt) for attempt in attempts]
-    return Output(found, _show_test, ExitCode.ERROR if failure else ExitCode.DONE)
+    is_other = bool(answered_by) and not answered_by.startswith(endpoint.model)
+    warning = f"asked for {endpoint.model}, answered by {answered_by}" if is_other else ""
+    result = {"name": name, "works": not failure, "failure": failure, "warning": warning}
+    result["attempts"] = [asdict(attempt) for attempt in attempts]
+    return Output(result, _show_test, ExitCode.ERROR if failure else ExitCode.DONE)
 
 
-def _show_test(found: dict[str, Any]) -> None:
-    for attempt in found["attempts"]:
+def _show_test(result: dict[str, Any]) -> None:
+    for attempt in result["attempts"]:
         cost = "price unknown" if attempt["cost"] is None else f"${attempt['cost']:.6f}"
         tokens = f"{attempt['input_tokens']:,} tokens in, {attempt['output_tokens']:,} out"
         say(
             f"{attempt['number']}. {attempt['outcome']} after {attempt['seconds']:.1f} s, "
             f"{tokens}, {cost}"
         )
-    warn(*filter(None, [found["warning"]]))
-    say(found["failure"] or f"{found['name']} works.")
+    warn(*filter(None, [result["warning"]]))
+    say(result["failure"] or f"{result['name']} works.")

@@ -16,6 +16,9 @@ from evolvable_store import MAX_FILE
 from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge, quote_text
 from evolvable_store.resource import Kind, Ref
 
+_MAX_CANDIDATES = 500
+"""Refs that a shell is offered; more only fill the screen."""
+
 
 class RefType(click.ParamType[Ref]):
     """A ref such as skill:pdf@3; a bare name is a skill's."""
@@ -39,10 +42,7 @@ class RefType(click.ParamType[Ref]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the refs that begin so, with or without their kind.
-
-        None when there is no library.
-        """
+        """Return the refs that begin so, with or without their kind; none without a library."""
         # A completion that fails offers nothing; an error would end up in the prompt.
         with (
             contextlib.suppress(EvolvableError),
@@ -54,10 +54,8 @@ class RefType(click.ParamType[Ref]):
                 for ref in refs
                 if ":" not in incomplete and ref.startswith("skill:")
             ]
-            # More candidates only fill the screen.
-            return [CompletionItem(ref) for ref in (*bare, *refs) if ref.startswith(incomplete)][
-                :500
-            ]
+            candidates = [ref for ref in (*bare, *refs) if ref.startswith(incomplete)]
+            return [CompletionItem(ref) for ref in candidates[:_MAX_CANDIDATES]]
         return []
 
 

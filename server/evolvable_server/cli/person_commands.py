@@ -54,10 +54,10 @@ LIMIT = (
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Whether approvals are locked, with which key, and the decisions in this library that are not
-    signed.
+    """The lock of approvals.
 
-    people: the keys of people who sign in, by SUBJECT@PROVIDER.
+    key: its public key, '' without a lock. unsigned: the operations of this library that are
+    decisions without a signature. people: the keys of people who sign in, by SUBJECT@PROVIDER.
     """
 
     locked: bool
@@ -83,11 +83,8 @@ def approvals_command(
     `allow PERSON KEY` lets decisions count that a person who signs in at the page signed with a key
     of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
-    # Only `allow` and `disallow` take a person, and only `allow` a key.
-    if (person is not None, key is not None) != (
-        action in ("allow", "disallow"),
-        action == "allow",
-    ):
+    takes_person, takes_key = action in ("allow", "disallow"), action == "allow"
+    if (person is not None) != takes_person or (key is not None) != takes_key:
         raise click.UsageError(
             "`care approvals allow` takes a person and a key, `disallow` a person, the "
             "others nothing."
@@ -95,22 +92,21 @@ def approvals_command(
     if person is not None:
         _set_signer(state, person, key)
     elif action == "lock":
-        _lock(state)
+        _lock_approvals(state)
     elif action == "unlock":
-        _unlock(state)
+        _unlock_approvals(state)
     with state.library() as (library, _):
         lock = library.lock
-        people = {via.partition(":")[2]: key for via, key in lock.people.items()} if lock else {}
-        lock_state = LockState(
-            lock is not None,
-            lock.key if lock else "",
-            unsigned_decisions(library.lock, library.store),
-            people,
-        )
+        unsigned = unsigned_decisions(lock, library.store)
+        if lock is None:
+            lock_state = LockState(False, "", unsigned)
+        else:
+            people = {via.partition(":")[2]: key for via, key in lock.people.items()}
+            lock_state = LockState(True, lock.key, unsigned, people)
     return Output(lock_state, _show_lock)
 
 
-def _lock(state: CommandContext) -> None:
+def _lock_approvals(state: CommandContext) -> None:
     state.require_person("Locking approvals")
     home = state.config().home
     if not state.config().person.lock_key:
@@ -144,7 +140,7 @@ def _lock(state: CommandContext) -> None:
     )
 
 
-def _unlock(state: CommandContext) -> None:
+def _unlock_approvals(state: CommandContext) -> None:
     state.require_person("Unlocking approvals")
     signer = state.signer()
     # No lock is configured; one that the configuration lost can still be ended.
@@ -170,7 +166,7 @@ def _unlock(state: CommandContext) -> None:
 def _end_lost_locks(state: CommandContext, library: Library, caller: Caller) -> bool:
     """End the locks that the configuration does not name any more, after a question.
 
-    Return whether there were any.
+    Return whether there was one.
     """
     if not (lost := lost_locks(library.lock, library.store.backend)):
         return False
@@ -270,7 +266,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
     """
     withdraw, show, yes, follow = (chosen[name] for name in ("withdraw", "show", "yes", "follow"))
     if chosen["listing"]:
-        return _list(state)
+        return _list_trusted(state)
     if what is None:
         raise click.UsageError("Name a folder or a resource, or pass --list.")
     if yes and not withdraw:
@@ -278,7 +274,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             "--yes goes with --withdraw: what a folder holds is shown before you trust it."
         )
     folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
-    ref = None if folder is not None else _ref(what)
+    ref = None if folder is not None else _parse_ref(what)
     if follow and (folder is None or withdraw or show):
         raise click.UsageError(
             "--follow goes with a folder, and neither with --withdraw nor with --show."
@@ -348,15 +344,15 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
     """
     with state.library() as (library, caller):
         question = verbs.ask_trust(library, caller, ref=ref)
-        tool = _tool_to_run(library, caller, ref)
+        tool = _find_tool_to_run(library, caller, ref)
         if not state.json:
             _show_question(question)
         if tool is not None:
             show_tool_version(library, caller, tool)
-        nothing = not question.offered and tool is None
+        has_question = bool(question.offered) or tool is not None
         confirm(
             f"Approve {question.what} as it is?",
-            yes=yes or nothing,
+            yes=yes or not has_question,
             refused="Nothing was approved.",
         )
         decision = verbs.trust(library, caller, question)
@@ -370,18 +366,18 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
     )
 
 
-def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | None:
-    """Return the version of a tool whose command may not run yet, None for none and for other
-    kinds.
-    """
+def _find_tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | None:
+    """Return the version of a tool whose command may not run yet, else None."""
     head = library.store.head(ref.at(None), caller.scopes)
     if head.kind is not Kind.TOOL or head.version is None:
         return None
     try:
-        found = tool_version(library, head, head.version)
+        tool = tool_version(library, head, head.version)
     except InvalidArgument:
         return None
-    return found if found is not None and found.digest not in approved_digests(library) else None
+    if tool is None or tool.digest in approved_digests(library):
+        return None
+    return tool
 
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:
@@ -403,13 +399,10 @@ def _is_trusted(folder: str, state: CommandContext) -> bool:
     return str(Path(folder).resolve()) in state.config().person.trusted_folders(state.config().home)
 
 
-def _ref(what: str) -> Ref:
+def _parse_ref(what: str) -> Ref:
     # Refs of projects have a slash too: skill:acme/pdf.
-    if (
-        "/" in what
-        and not what.startswith(("skill:", "agent:", "memory:", "prompt:"))
-        and not Path(what).exists()
-    ):
+    has_kind = what.startswith(("skill:", "agent:", "memory:", "prompt:"))
+    if "/" in what and not has_kind and not Path(what).exists():
         raise InvalidArgument(
             f"{what} is not a folder.", "Name a folder, or a resource such as skill:pdf."
         )
@@ -439,9 +432,8 @@ def _show_question(question: TrustQuestion) -> None:
     for offer in question.offered[:MAX_LISTED]:
         say(f"\n{offer.ref}  ({offer.author})")
         for finding in offer.findings[:MAX_FINDINGS]:
-            (warn if finding.severity is FindingSeverity.HIGH else say)(
-                f"  {finding.severity}: {finding}"
-            )
+            write = warn if finding.severity is FindingSeverity.HIGH else say
+            write(f"  {finding.severity}: {finding}")
         if len(offer.findings) > MAX_FINDINGS:
             say(
                 f"  and {len(offer.findings) - MAX_FINDINGS} more findings: evolvable care scan "
@@ -468,7 +460,7 @@ def _show_withdrawn(decision: TrustDecision) -> None:
     say(f"Trusted no longer: {', '.join(decision.refs) or 'nothing was'}.")
 
 
-def _list(state: CommandContext) -> Output[dict[str, Any]]:
+def _list_trusted(state: CommandContext) -> Output[dict[str, Any]]:
     folders = sorted(state.config().person.trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
@@ -513,81 +505,66 @@ def ask_import(
     An import that would bring nothing new asks nothing.
     """
     with progress("Reading") as show:
-        found = preview(library, source, form, progress=show, **options)
-    if not found.coming:
-        return found.answer
+        arrival = preview(library, source, form, progress=show, **options)
+    if not arrival.coming:
+        return arrival.answer
     # With --json the result alone is on stdout.
-    (remark if state.json else say)(*_preview_lines(source, found))
-    asking = sum(1 for resource in found.coming if resource.asks)
+    write = remark if state.json else say
+    write(*_format_preview(source, arrival))
+    asking = sum(1 for resource in arrival.coming if resource.asks)
     findings = f", {asking} with findings that need your decision" if asking else ""
     confirm(
-        f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported."
+        f"Import {count(len(arrival.coming), 'resource')}{findings}?",
+        refused="Nothing was imported.",
     )
-    return found.answer
+    return arrival.answer
 
 
-def _preview_lines(source: Path, found: Preview) -> list[str]:
-    lines = [f"{source} brings {count(len(found.coming), 'resource')}:"]
-    asking = [resource for resource in found.coming if resource.findings]
-    others = [resource for resource in found.coming if not resource.findings]
+def _format_preview(source: Path, arrival: Preview) -> list[str]:
+    lines = [f"{source} brings {count(len(arrival.coming), 'resource')}:"]
+    suspects = [resource for resource in arrival.coming if resource.findings]
+    others = [resource for resource in arrival.coming if not resource.findings]
     # All those with findings first, then some of the others.
-    for resource in (*asking, *others[:MAX_LISTED]):
-        lines += ["", _headline(resource), *_findings(resource.findings)]
+    for resource in (*suspects, *others[:MAX_LISTED]):
+        lines += ["", _format_headline(resource), *_format_findings(resource.findings)]
         if resource.capabilities:
             lines.append(f"  has the means to: {', '.join(resource.capabilities)}")
     if len(others) > MAX_LISTED:
         lines += ["", f"and {len(others) - MAX_LISTED:,} more without findings"]
-    for name, problems in found.refused:
-        lines += [
-            "",
-            f"{name}  (refused)",
-            *(f"  {to_cli_words(problem)}" for problem in problems),
-        ]
+    for name, problems in arrival.refused:
+        lines += ["", f"{name}  (refused)", *(f"  {to_cli_words(problem)}" for problem in problems)]
     return [*lines, ""]
 
 
-def _headline(resource: Coming) -> str:
+def _format_headline(resource: Coming) -> str:
     if not resource.files:
         return f"{resource.ref}  (history only)"
     new = f"replaces version {resource.base}" if resource.base else "new"
     return f"{resource.ref}  ({new}, {count(resource.files, 'file')}, {resource.size:,} bytes)"
 
 
-def _findings(findings: list[Finding]) -> list[str]:
-    asking = [
-        f"  {finding.severity}: {finding}"
-        for finding in findings
-        if finding.severity is not FindingSeverity.LOW
-    ]
-    low = [
-        f"  {finding.severity}: {finding}"
-        for finding in findings
-        if finding.severity is FindingSeverity.LOW
-    ]
-    more = (
-        [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"]
-        if len(low) > MAX_LOW_FINDINGS
-        else []
-    )
-    return [*asking, *low[:MAX_LOW_FINDINGS], *more]
+def _format_findings(findings: list[Finding]) -> list[str]:
+    low = [finding for finding in findings if finding.severity is FindingSeverity.LOW]
+    others = [finding for finding in findings if finding.severity is not FindingSeverity.LOW]
+    shown = [*others, *low[:MAX_LOW_FINDINGS]]
+    lines = [f"  {finding.severity}: {finding}" for finding in shown]
+    if len(low) > MAX_LOW_FINDINGS:
+        lines.append(f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity")
+    return lines
 
 
-def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> None:
+def show_tool_version(library: Library, caller: Caller, tool: ToolVersion) -> None:
     """Show the command of a version of a tool, its program, its files, and what the scan finds in
     it.
     """
-    remark(f"{found.ref}@{found.version} runs: {shlex.join(found.spec.argv)}")
-    if found.program:
-        remark(f"  program {found.program}")
-    remark(f"  input {json.dumps(found.spec.schema, ensure_ascii=True)}")
+    remark(f"{tool.ref}@{tool.version} runs: {shlex.join(tool.spec.argv)}")
+    if tool.program:
+        remark(f"  program {tool.program}")
+    remark(f"  input {json.dumps(tool.spec.schema, ensure_ascii=True)}")
     remark(
-        f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files "
+        f"  at most {tool.spec.timeout_s:g} s, in the sandbox: without the network, your files "
         "and the library"
     )
-    remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
-    [scanned] = verbs.scan_resources(
-        library,
-        caller,
-        [Ref.parse(found.ref).at(found.version)],
-    )
+    remark(*(f"  file {path}, {size:,} bytes" for path, size in tool.files.items()))
+    [scanned] = verbs.scan_resources(library, caller, [Ref.parse(tool.ref).at(tool.version)])
     remark(*(f"  scan: {finding}" for finding in scanned.findings))

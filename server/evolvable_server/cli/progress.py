@@ -1,10 +1,9 @@
 """Show on a terminal that a command is still at work: what it does, how much of it is done, and for
 how long.
 
-One line on stderr, from the second second on, and only where stderr is a terminal. It is erased
-before anything else is written and at the end, and it is not there while the person is asked
-something. It is ours, because progress bars of libraries replace `sys.stdout` while they are there,
-in the middle of a command that may have replaced it too.
+One line on stderr, after DELAY_SECONDS, and only where stderr is a terminal. It is erased before
+anything else is written, before a question and at the end. This module draws it itself, because
+progress bars of libraries replace `sys.stdout`, which a command may have replaced too.
 """
 
 import contextlib
@@ -48,31 +47,31 @@ class Meter:
 
     def begin(self, label: str) -> None:
         """Begin a step, of which nothing is done."""
-        self.label, self.done, self.total, self.first = label, 0, 0, 0
+        self.label, self.done, self.total = label, 0, 0
+        # How much was done at the first call of `set`: the rate does not count it.
+        self.first = 0
         self.since = time.monotonic()
 
     def set(self, done: int, total: int) -> None:
-        """Set how much of the step is done. The rate is that of what came after the first call."""
+        """Set how much of the step is done. The rate counts what was done after the first call."""
         if not self.total:
             self.first, self.since = done, time.monotonic()
         self.done, self.total = done, total
 
     def resume(self) -> None:
-        """Draw, after a while.
+        """Begin to draw, DELAY_SECONDS from now.
 
-        The time of a pause counts for nothing: a person took it to answer.
+        The time of a pause does not count: a person took it to answer.
         """
         if self._paused_at is not None:
             paused = time.monotonic() - self._paused_at
-            self._begun, self.since, self._paused_at = (
-                self._begun + paused,
-                self.since + paused,
-                None,
-            )
+            self._begun += paused
+            self.since += paused
+            self._paused_at = None
         # An event for each thread: one that is just ending must not react to the next pause.
         self._ended, self._line_is_open = threading.Event(), False
         self._thread = threading.Thread(
-            target=self._draw_on, args=(self._ended,), name="progress", daemon=True
+            target=self._draw_until, args=(self._ended,), name="progress", daemon=True
         )
         self._thread.start()
 
@@ -101,7 +100,7 @@ class Meter:
                 self._terminal.write(_ERASE)
                 self._terminal.flush()
 
-    def _draw_on(self, ended: threading.Event) -> None:
+    def _draw_until(self, ended: threading.Event) -> None:
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         wait = DELAY_SECONDS
         while not ended.wait(wait):
@@ -110,18 +109,20 @@ class Meter:
                 # Again under the lock: `pause` may have come during the wait. A line that the
                 # command began stays as it is.
                 if not self._line_is_open and not ended.is_set():
-                    self._terminal.write(f"{self._text()}\n" if plain else _ERASE + self._text())
+                    self._terminal.write(
+                        f"{self._format_line()}\n" if plain else _ERASE + self._format_line()
+                    )
                     self._terminal.flush()
                     self._drawn = not plain
 
-    def _text(self) -> str:
+    def _format_line(self) -> str:
         from evolvable_server.cli.tables import cut_end  # late: most commands draw nothing
 
         parts = [f"{min(self.done, self.total):,} of {self.total:,}"] * bool(self.total)
         parts += rate_and_rest(
             self.done - self.first, self.total - self.done, time.monotonic() - self.since
         )
-        parts.append(_clock(time.monotonic() - self._begun))
+        parts.append(_format_clock(time.monotonic() - self._begun))
         rest = "  " + "  ".join(parts)
         # One cell less: some terminals break a line that fills the last cell.
         room = max(shutil.get_terminal_size().columns - 1 - len(rest), 8)
@@ -133,23 +134,22 @@ _RATED_SECONDS = 2.0
 
 
 def rate_and_rest(done: int, left: int, seconds: float) -> list[str]:
-    """Return how many are done in a second or a minute, and the time that the rest takes; nothing
-    before both show.
-    """
+    """Return the rate and the time that the rest takes, nothing before they can be estimated."""
     if done <= 0 or left <= 0 or seconds < _RATED_SECONDS:
         return []
     rate = done / seconds
-    speed = (
-        f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-    )
-    return [speed, f"{_clock(left / rate)} left"]
+    if rate >= 10:
+        speed = f"{rate:,.0f}/s"
+    else:
+        speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+    return [speed, f"{_format_clock(left / rate)} left"]
 
 
-def _clock(seconds: float) -> str:
+def _format_clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-    )
+    if minutes < 60:
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 class _Stream:
@@ -183,12 +183,12 @@ def show_progress(label: str) -> Iterator[Progress]:
         before = meter.label, meter.done, meter.total, meter.first, meter.since
         meter.begin(label)
         try:
-            yield _set
+            yield _set_done
         finally:
             meter.label, meter.done, meter.total, meter.first, meter.since = before
         return
     if not _is_wanted():
-        yield _set
+        yield _set_done
         return
     _current = meter = Meter(sys.stderr)
     meter.begin(label)
@@ -199,13 +199,13 @@ def show_progress(label: str) -> Iterator[Progress]:
             streams.enter_context(contextlib.redirect_stdout(_Stream(meter, sys.stdout)))
         meter.resume()
         try:
-            yield _set
+            yield _set_done
         finally:
             _current = None
             meter.pause()
 
 
-def _set(done: int, total: int) -> None:
+def _set_done(done: int, total: int) -> None:
     if _current is not None:
         _current.set(done, total)
 

@@ -32,10 +32,10 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """Where the library is or was, what was copied into it, and what its server answered to
-    find_skill.
+    """What quickstart did.
 
-    connect: the commands that connect a client to a library that stays.
+    copied: what each folder brought, the bundled skills first. found: the answer of the server to
+    find_skill. connect: the commands that connect a client to a library that stays.
     """
 
     home: str
@@ -46,11 +46,7 @@ class Quickstart:
 
 
 @command("quickstart")
-@click.argument(
-    "folders",
-    nargs=-1,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--task", help="What to look up.  [default: what one of your skills is for]")
 def quickstart_command(
     state: CommandContext, folders: tuple[Path, ...], task: str | None
@@ -75,20 +71,20 @@ def _demonstrate(
     state: CommandContext, folders: tuple[Path, ...], task: str | None, *, stays: bool
 ) -> Output[Quickstart]:
     config = state.config()
-    paths = folders or tuple(_own_folders(config))
+    paths = folders or tuple(_find_own_folders(config))
     with state.library(create=True) as (library, caller):
         copied = _fill(library.store, paths)
         task = task or sample_task(library, caller)
     remark("Starting the server as a client would, and asking it:")
     with progress("Asking the server"):
-        found = _query_server(config.home, task)
-    start = _start_of_command(config.home)
+        answer = _query_server(config.home, task)
+    start = _find_command_start(config.home)
     connect = [f"{start} connect {client}" for client in ("claude-code", "codex")] if stays else []
-    result = Quickstart(str(config.home), copied, task, found, connect)
+    result = Quickstart(str(config.home), copied, task, answer, connect)
     return Output(result, lambda _: _show_quickstart(result, start, stays))
 
 
-def _own_folders(config: Config) -> Iterator[Path]:
+def _find_own_folders(config: Config) -> Iterator[Path]:
     """Yield the clients' folders of skills, without those that others bring: a copy has no mark."""
     homes = read_client_homes(config, unasked=True)
     remark(*homes.remarks)
@@ -106,19 +102,18 @@ def _own_folders(config: Config) -> Iterator[Path]:
 
 
 def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
-    """Return what was copied: of the program's own skills first, which only a library without any
-    skill gets.
+    """Copy the folders, and the bundled skills into a library without any.
+
+    Return what each brought, the bundled skills first.
     """
     # The person's own folders first: whether they bring skills decides about the bundled ones.
     own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
-    bundled = seed_folder() / "skills"
-    has_skills = bool(store.heads(Kind.SKILL))
-    return [
-        Copied(str(bundled))
-        if has_skills
-        else _copy(store, bundled, "skills that come with evolvable"),
-        *own,
-    ]
+    folder = seed_folder() / "skills"
+    if store.heads(Kind.SKILL):
+        bundled = Copied(str(folder))
+    else:
+        bundled = _copy(store, folder, "skills that come with evolvable")
+    return [bundled, *own]
 
 
 def _copy(store: Store, folder: Path, reason: str) -> Copied:
@@ -132,7 +127,7 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
     Raise LibraryError when it does not.
     """
     try:
-        return anyio.run(_find, home, task)
+        return anyio.run(_find_skill, home, task)
     except EvolvableError:
         raise
     # The SDK raises errors of many kinds, single and in groups.
@@ -150,7 +145,7 @@ def _describe_error(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-async def _find(home: Path, task: str) -> dict[str, Any]:
+async def _find_skill(home: Path, task: str) -> dict[str, Any]:
     # -P: started in a project's folder, Python must not import that project's modules instead of
     # ours.
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
@@ -167,23 +162,20 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     return answer.structured_content
 
 
-def _start_of_command(place: Path) -> str:
-    """Return how every command over this library begins where it is typed now: by a path unless the
-    name is found.
+def _find_command_start(place: Path) -> str:
+    """Return the words with which a person here begins a command over this library.
+
+    They begin with the path of the program, unless the shell finds its name.
     """
     start = server_start(place)
     # Without `serve`, the last argument.
     words = [start.command, *start.args[:-1]]
-    if (program := shutil.which("evolvable")) and Path(program).resolve() == Path(
-        start.command
-    ).resolve():
+    program = shutil.which("evolvable")
+    if program and Path(program).resolve() == Path(start.command).resolve():
         words = ["evolvable"]
-    return shlex.join(
-        [
-            *words,
-            *([] if place == read_config({}).home else ["--home", str(place)]),
-        ]
-    )
+    if place != read_config({}).home:
+        words += ["--home", str(place)]
+    return shlex.join(words)
 
 
 def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
@@ -213,15 +205,16 @@ def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
     say("Keep your own folders of skills and the library in sync:", f"  {start} init")
 
 
-def _show_answer(found: dict[str, Any]) -> None:
-    if found["verdict"] == "none":
+def _show_answer(answer: dict[str, Any]) -> None:
+    matches = answer["matches"][:2]
+    if answer["verdict"] == "none":
         say("  nothing fits")
-    matches = found["matches"][: 0 if found["verdict"] == "none" else 2]
+        matches = []
     for match in matches:
         show_text(
             f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2
         )
         show_text(shorten_text(match["description"], 200), indent=4)
         show_text(match["why"], "dim", indent=4)
-    if rest := len(found["matches"]) - len(matches):
+    if rest := len(answer["matches"]) - len(matches):
         say(f"  and {rest} that fit less")

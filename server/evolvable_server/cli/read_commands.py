@@ -90,9 +90,8 @@ def find_command(
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
-        to_agent = caller.identity.principal is Principal.AGENT and not is_review_process(
-            os.environ
-        )
+        is_agent = caller.identity.principal is Principal.AGENT
+        to_agent = is_agent and not is_review_process(os.environ)
         found = verbs.find_skill(
             library,
             caller,
@@ -109,26 +108,22 @@ def find_command(
 
 
 AUTHOR_COLOURS = {"agent": "cyan", "member": "cyan", "import": "yellow", "repository": "yellow"}
-"""How a terminal shows whose something is that is not the reader's own."""
+"""Author -> the colour of its name; the reader's own resources name no author."""
 
 
 def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
     """Write the verdict, each match on a line, and what to type next. verbose: with the reasons."""
     lines = found.lines
     if found.verdict is Verdict.NONE:
-        nearest = (
-            f" The nearest: {', '.join(one_line(match.ref) for match in lines)}" if lines else ""
-        )
+        refs = ", ".join(one_line(match.ref) for match in lines)
+        nearest = f" The nearest: {refs}" if lines else ""
         say(f"{VERDICTS[found.verdict]}{nearest}")
         lines = lines if verbose else []
     elif found.verdict is Verdict.CHOOSE:
         say(VERDICTS[found.verdict])
         # A match that shows as 0 % helps nobody to choose.
-        lines = (
-            lines
-            if verbose or found.notice
-            else [match for match in lines if f"{match.confidence:.0%}" != "0%"]
-        )
+        if not (verbose or found.notice):
+            lines = [match for match in lines if f"{match.confidence:.0%}" != "0%"]
     if found.notice and lines:
         say(found.notice)
     for match in lines:
@@ -145,27 +140,23 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
 
 
 def _show_match(match: "Match", found: verbs.FoundSkills, verbose: bool) -> None:
-    """Write a match on one line; verbose: and below it its stage, its reasons and whose it is."""
+    """Write a match on one line; verbose: below it also its reasons and its author."""
     begin = one_line(f"{match.ref}@{match.version}")
     middle = f"  {match.confidence:.0%}  "
     author = author_words(match.author, match.by) if match.author != AuthorKind.YOU else ""
-    colour = AUTHOR_COLOURS.get(match.author, "yellow")
     if author and not verbose:
-        middle, author_text = f"{middle}{one_line(author)}: ", ""
-    else:
-        author_text = author
+        middle = f"{middle}{one_line(author)}: "
     room = (screen_width() or MOST_OF_LINE) - len(begin) - len(middle)
     # A description between marks stays whole: a cut would take the closing mark.
-    about = (
-        one_line(match.description)
-        if found.notice
-        else shorten_text(match.description, max(room, 20))
-    )
+    if found.notice:
+        about = one_line(match.description)
+    else:
+        about = shorten_text(match.description, max(room, 20))
     click.echo(f"{style_text(begin, 'bold')}{middle}{about}".rstrip())
     if verbose:
         show_text(match.why, "dim", indent=4)
-        if author_text:
-            show_text(author_text, colour, indent=4)
+        if author:
+            show_text(author, AUTHOR_COLOURS.get(match.author, "yellow"), indent=4)
 
 
 @command("list", table=True)
@@ -188,23 +179,19 @@ def list_command(
     With QUERY, only what has this text in its name or description.
     """
     with state.library() as (library, caller):
-        kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
+        only_kind, scope = Kind(kind) if kind else None, check_scope(scope) if scope else None
+        scopes = (scope,) if scope else caller.scopes
         # Pages have cursors and no numbers: the earlier ones are walked through.
         for _ in range(page - 1):
-            searched_scopes = (scopes,) if scopes else caller.scopes
             _, cursor = verbs.list_page(
-                verbs.index_for(library, caller),
-                searched_scopes,
-                kind=kinds,
-                cursor=cursor,
-                **options,
+                verbs.index_for(library, caller), scopes, kind=only_kind, cursor=cursor, **options
             )
             if cursor is None:
                 return Output(verbs.Listing([]), lambda _: say_more(page, 0, False))
-        found = verbs.list_resources(
-            library, caller, kind=kinds, scope=scopes, cursor=cursor, **options
+        listing = verbs.list_resources(
+            library, caller, kind=only_kind, scope=scope, cursor=cursor, **options
         )
-    return Output(found, partial(_show_listing, page=page))
+    return Output(listing, partial(_show_listing, page=page))
 
 
 def _show_listing(listing: verbs.Listing, page: int) -> None:
@@ -217,13 +204,13 @@ def _show_listing(listing: verbs.Listing, page: int) -> None:
         ["ref", "author", "used", "helped", "description"],
         [
             [
-                (f"{r.ref}@{r.version}", "bold"),
-                author_words(r.author, r.by),
-                str(r.uses),
-                _format_helped(r),
-                r.description,
+                (f"{resource.ref}@{resource.version}", "bold"),
+                author_words(resource.author, resource.by),
+                str(resource.uses),
+                _format_helped(resource),
+                resource.description,
             ]
-            for r in listing.resources
+            for resource in listing.resources
         ],
         names=("ref",),
         wide=("description",),
@@ -272,10 +259,11 @@ def load_command(
     """
     with state.library() as (library, caller):
         loaded = verbs.load_skill(library, caller, ref, task_type=task_type, **options)
-        found = verbs.load_delegate(library, caller, loaded, task_type)
-        if found is not None:
-            verbs.use_delegate(library, caller, found)
-        opening = inline_text(found) if found is not None else ""
+        delegate = verbs.load_delegate(library, caller, loaded, task_type)
+        opening = ""
+        if delegate is not None:
+            verbs.use_delegate(library, caller, delegate)
+            opening = inline_text(delegate)
         return Output(loaded, partial(show_document, opening=opening))
 
 
@@ -291,7 +279,7 @@ def get_command(state: CommandContext, ref: Ref, **options: Any) -> Output[verbs
     with state.library() as (library, caller):
         loaded = verbs.get_resource(library, caller, ref, **options)
         # Exact bytes could steer a terminal.
-        data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
+        data = None if state.json or sys.stdout.isatty() else _read_exact(library, loaded)
     if data is None:
         return Output(loaded, show_document)
     if loaded.marked:
@@ -305,7 +293,7 @@ def get_command(state: CommandContext, ref: Ref, **options: Any) -> Output[verbs
     return None
 
 
-def _exact(library: Library, loaded: verbs.Loaded) -> bytes:
+def _read_exact(library: Library, loaded: verbs.Loaded) -> bytes:
     ref = Ref.parse(loaded.ref)
     # The second call raises, with the nearest names.
     head = library.store.head_or_none(ref) or library.store.head(ref)
@@ -313,16 +301,13 @@ def _exact(library: Library, loaded: verbs.Loaded) -> bytes:
 
 
 def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
-    """Write the document, and after it what else there is; one that is not trusted between marks.
+    """Write the document, and after it its author, its folder and its other files.
 
-    opening: what comes before it.
+    A document that is not trusted stands between marks. opening: a text before the document.
     """
     if opening:
         click.echo(safe(f"{opening}\n\n---\n"))
-    before, after = marks(
-        f"{loaded.path} of {loaded.ref}@{loaded.version}",
-        loaded.notice,
-    )
+    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     if loaded.marked:
         click.echo(style_text(before, "dim"))
     if loaded.text is None:
@@ -336,12 +321,7 @@ def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
         click.echo(safe(text), nl=not text.endswith("\n"))
     if loaded.marked:
         click.echo(style_text(after, "dim"))
-    click.echo(
-        style_text(
-            safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"),
-            "dim",
-        )
-    )
+    click.echo(style_text(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), "dim"))
     if loaded.provenance:
         show_text(loaded.provenance, AUTHOR_COLOURS[AuthorKind.AGENT])
     elif loaded.author != AuthorKind.YOU:
@@ -358,12 +338,7 @@ def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
     if others:
         click.echo(style_text("Other files (read one with --path):", "dim"))
         for path, size in others:
-            click.echo(
-                style_text(
-                    safe(f"  {path} ({size:,} bytes)"),
-                    "dim",
-                )
-            )
+            click.echo(style_text(safe(f"  {path} ({size:,} bytes)"), "dim"))
     if loaded.use_id:
         click.echo(
             style_text(f"When the task is done: evolvable report {loaded.use_id} succeeded", "dim")
@@ -378,9 +353,8 @@ def version_range(value: str) -> tuple[int | None, int | None]:
     # `5` alone is `..5`.
     if not dots:
         start, end = "", start
-    if not (start or end) or any(
-        text and not (text.isascii() and text.isdigit()) for text in (start, end)
-    ):
+    are_numbers = all(text.isascii() and text.isdigit() for text in (start, end) if text)
+    if not (start or end) or not are_numbers:
         raise click.BadParameter(f"{ascii(value)} is no range of versions. Write 3..5, 3.. or 5.")
     # A number that is too long for a version stands for the newest.
     numbers = [int(text) if text and len(text) < 10 else None for text in (start, end)]
@@ -411,10 +385,9 @@ def history_command(
     """
     start, end = between or (None, None)
     with state.library() as (library, caller):
+        head = library.store.head_or_none(ref, caller.scopes)
         # The second call raises, with the nearest names.
-        head = library.store.head_or_none(ref, caller.scopes) or library.store.head(
-            ref, caller.scopes
-        )
+        head = head or library.store.head(ref, caller.scopes)
         below = head.latest + 1 - (page - 1) * limit  # versions are numbered without a gap
         past = resource_history(
             library,
@@ -443,14 +416,14 @@ def _show_history(past: History, page: int) -> None:
         ["version", "when", "author", "why", "files", "operation"],
         [
             [
-                (str(v.version), "bold"),
-                local_time(v.at),
-                author_words(v.author, v.by),
-                v.reason,
-                some(v.files, MAX_FILES_SHOWN),
-                str(v.operation),
+                (str(version.version), "bold"),
+                local_time(version.at),
+                author_words(version.author, version.by),
+                version.reason,
+                some(version.files, MAX_FILES_SHOWN),
+                str(version.operation),
             ]
-            for v in past.versions
+            for version in past.versions
         ],
         wide=("why", "files"),
         spare=("files", "operation"),
@@ -459,11 +432,8 @@ def _show_history(past: History, page: int) -> None:
     for version in past.versions:
         say(*(f"version {version.version}: {one_line(line)}" for line in version.evidence))
     # Version 1 is the oldest.
-    say_more(
-        page,
-        len(past.versions),
-        bool(past.versions) and past.versions[-1].version > 1,
-    )
+    has_older = bool(past.versions) and past.versions[-1].version > 1
+    say_more(page, len(past.versions), has_older)
 
 
 # An id as `load` prints it; anything else is a ref.
@@ -498,16 +468,13 @@ def report_command(
 def _show_summary(summary: verbs.EvidenceSummary) -> None:
     ends = ("succeeded", "failed", "partial", "abandoned", "unknown")
     counts = ", ".join(f"{number} {end}" for end in ends if (number := getattr(summary, end)))
+    success = ""
     # A share of few outcomes says little.
-    success = (
-        f", {summary.success:.0%} well"
-        if summary.success is not None and summary.rated >= ENOUGH
-        else ""
-    )
-    parts = [
-        f"loaded {summary.loaded}",
-        *([f"{counts}{success}"] if counts else []),
-    ]
+    if summary.success is not None and summary.rated >= ENOUGH:
+        success = f", {summary.success:.0%} well"
+    parts = [f"loaded {summary.loaded}"]
+    if counts:
+        parts.append(f"{counts}{success}")
     parts.append(f"{summary.verified} verified, {summary.reported} reported")
     say(f"{summary.ref}: {', '.join(parts)}")
     if summary.note:

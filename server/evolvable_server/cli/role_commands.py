@@ -8,17 +8,9 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import (
-    confirm_replacement,
-    say,
-    show_table,
-)
+from evolvable_server.cli.terminal import confirm_replacement, say, show_table
 from evolvable_server.config_edits import add_command, remove_command
-from evolvable_server.person_config import (
-    ROLES,
-    Command,
-    PersonConfig,
-)
+from evolvable_server.person_config import ROLES, Command, PersonConfig
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument
 
@@ -39,13 +31,14 @@ RESERVED = frozenset(
         "none",
         "off",
         "openai",
-        *("proxy", "simulated"),
+        "proxy",
+        "simulated",
     )
 )
 """Words that settings and options have a meaning of their own for."""
 
 
-def _group(role: str, uses: str) -> click.Command:
+def _make_command(role: str, uses: str) -> click.Command:
     """Return the command for one role. uses: where its names are used."""
     word = role.removesuffix("s")
 
@@ -90,13 +83,13 @@ def _group(role: str, uses: str) -> click.Command:
                 "--agents goes with `role executor add`: only an executor is given agents."
             )
         if name is None:
-            return Output(_role_commands(role, state.config().person), _show_all)
+            return Output(_list_commands(role, state.config().person), _show_all)
         if action == "add":
             # Relative words of the command are looked for in this folder from any other one.
             entry = Command(name, words, str((folder or Path.cwd()).absolute()), agents)
-            return _add(state, role, entry, yes=yes)
+            return _add_entry(state, role, entry, yes=yes)
         left = remove_command(role, name, state.config().home, state.signer())
-        return Output(_role_commands(role, left), lambda _: say(f"{name} is removed."))
+        return Output(_list_commands(role, left), lambda _: say(f"{name} is removed."))
 
     # The help names the role, so no docstring can hold it.
     run.help = _write_help(word, uses)
@@ -112,7 +105,7 @@ def _write_help(word: str, uses: str) -> str:
     )
 
 
-def _add(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Output[Any]:
+def _add_entry(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Output[Any]:
     name, config = entry.name, state.config()
     if not entry.argv or not entry.argv[0]:
         raise click.UsageError("Name the command, behind `--`.")
@@ -131,19 +124,13 @@ def _add(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Outp
     if current is not None and current != entry:
         word = role.removesuffix("s")
         confirm_replacement(
-            f"The {word} {name}",
-            _in_words(current),
-            _in_words(entry),
-            yes=yes,
+            f"The {word} {name}", _describe_command(current), _describe_command(entry), yes=yes
         )
     add_command(role, entry, config.home, state.signer())
-    return Output(
-        _command_row(entry),
-        lambda _: say(f"{name} is {_in_words(entry)}"),
-    )
+    return Output(_make_row(entry), lambda _: say(f"{name} is {_describe_command(entry)}"))
 
 
-def _in_words(entry: Command) -> str:
+def _describe_command(entry: Command) -> str:
     suffix = "; it can be given agents" if entry.agents else ""
     return (
         f"{shlex.join(entry.argv)}; its files are looked for in "
@@ -151,9 +138,9 @@ def _in_words(entry: Command) -> str:
     )
 
 
-def _role_commands(role: str, config: PersonConfig) -> dict[str, Any]:
+def _list_commands(role: str, config: PersonConfig) -> dict[str, Any]:
     """Return the commands of one role, and the path of the person's configuration."""
-    commands = [_command_row(entry) for entry in config.commands.get(role, {}).values()]
+    commands = [_make_row(entry) for entry in config.commands.get(role, {}).values()]
     return {
         "role": role,
         "path": str(config.editable.path or own_path() or ""),
@@ -161,20 +148,20 @@ def _role_commands(role: str, config: PersonConfig) -> dict[str, Any]:
     }
 
 
-def _command_row(entry: Command) -> dict[str, Any]:
+def _make_row(entry: Command) -> dict[str, Any]:
     agents = {"agents": True} if entry.agents else {}
     return {"name": entry.name, "command": list(entry.argv), "folder": entry.folder, **agents}
 
 
-def _show_all(found: dict[str, Any]) -> None:
-    if not found["commands"]:
-        say(f"No {found['role'].removesuffix('s')} is named in {found['path']}")
+def _show_all(listing: dict[str, Any]) -> None:
+    if not listing["commands"]:
+        say(f"No {listing['role'].removesuffix('s')} is named in {listing['path']}")
         return
     show_table(
         ["name", "command", "folder"],
         [
             [(row["name"], "bold"), shlex.join(row["command"]), row["folder"]]
-            for row in found["commands"]
+            for row in listing["commands"]
         ],
         names=("name", "folder"),
         wide=("command",),
@@ -182,15 +169,15 @@ def _show_all(found: dict[str, Any]) -> None:
     )
 
 
-executor_command = _group("executors", "`evolve start --executor`")
-scorer_command = _group(
+executor_command = _make_command("executors", "`evolve start --executor`")
+scorer_command = _make_command(
     "scorers", "the tasks of a task set: a `command` scorer with the argument `name`"
 )
-judge_command = _group("judges", "`evolve start --judge` and `role model role judge`")
-reviewer_command = _group("reviewers", "`role model role reviewer`")
-proposer_command = _group("proposers", "`evolve start --brain`")
+judge_command = _make_command("judges", "`evolve start --judge` and `role model role judge`")
+reviewer_command = _make_command("reviewers", "`role model role reviewer`")
+proposer_command = _make_command("proposers", "`evolve start --brain`")
 
-# A role that the configuration knows and this module does not is a mistake of ours.
+# The commands above are one for each role of the configuration.
 assert {role.removesuffix("s") for role in ROLES} == {
     "executor",
     "scorer",

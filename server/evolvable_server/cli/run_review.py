@@ -14,7 +14,7 @@ _HELP = "y begins it, n removes it, s leaves it waiting."
 
 
 def describe_run(run: WaitingRun) -> dict[str, str]:
-    """Return a run that waits as it stands in JSON."""
+    """Return the fields of a waiting run for JSON."""
     return {"run": run.run, "text": run.text, "begin": run.command}
 
 
@@ -42,20 +42,19 @@ def ask_about_runs(library: Library, config: Config) -> None:
             *(f"  {line}" for line in run.text.splitlines()),
         )
         question = f"({number}/{len(runs)}) Begin it [{_KEYS}]?"
-        while (answer := _answer(question)) not in _KEYS.split(","):
+        while (answer := _read_answer(question)) not in _KEYS.split(","):
             say(_HELP)
         if answer != "s":
             say(*(run.begin(config) if answer == "y" else run.remove()))
 
 
-def _answer(question: str) -> str:
+def _read_answer(question: str) -> str:
     """Return what the person types, in small letters.
 
     What was typed before the question was asked is discarded.
     """
     discard_typed()
-    return (
-        ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
-        .strip()
-        .lower()
+    typed = ask(
+        style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" "
     )
+    return typed.strip().lower()

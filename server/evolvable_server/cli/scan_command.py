@@ -56,11 +56,12 @@ def scan_command(
 
 
 def _mark_foreign_text(result: Scanned, marks: AnswerMarks) -> Scanned:
-    """Return what was found, with foreign text between marks where an agent reads it."""
-    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in result.findings]
-    capabilities, problems = (
-        [marks.line(text) for text in texts] for texts in (result.capabilities, result.problems)
-    )
+    """Return the result of a scan, with foreign text between marks where an agent reads it."""
+    findings = [
+        replace(finding, excerpt=marks.line(finding.excerpt)) for finding in result.findings
+    ]
+    capabilities = list(map(marks.line, result.capabilities))
+    problems = list(map(marks.line, result.problems))
     return replace(result, findings=findings, capabilities=capabilities, problems=problems)
 
 
@@ -73,18 +74,14 @@ def _show_scan(scanned: list[Scanned], everything: bool) -> None:
     for result in scanned:
         if result.verdict == "passes" and not everything:
             continue
-        say(
-            f"{result.what}: {result.verdict}",
-            *(f"  {problem}" for problem in result.problems),
-        )
+        say(f"{result.what}: {result.verdict}", *(f"  {problem}" for problem in result.problems))
         for finding in result.findings:
             if everything or finding.severity != "low":
                 say(f"  {finding.severity}: {finding}", f"    {finding.hint}")
         if everything and result.capabilities:
             say(f"  has the means to: {', '.join(result.capabilities)}")
-    refused, waiting = (
-        sum(result.verdict == verdict for result in scanned) for verdict in ("refused", "waits")
-    )
+    refused = sum(result.verdict == "refused" for result in scanned)
+    waiting = sum(result.verdict == "waits" for result in scanned)
     say(
         f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} "
         "would wait for you."

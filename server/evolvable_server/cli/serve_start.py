@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 LATE_VERBS = tuple(
     f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions")
 )
-"""Modules of tools that change the library: few clients begin with one, and the module of all tools
-names them.
-"""
+"""Modules of tools that change the library, which few clients call first: imported when called."""
 
 
 def person_types() -> bool:
@@ -46,8 +44,8 @@ def serve_on_stdio(config: "Config") -> NoReturn:
             "Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your "
             "client start it."
         )
-    # An eighth of the start goes into looking through modules again and again; `return_free_memory`
-    # ends this.
+    # The collector would look through all loaded modules several times during the imports, which
+    # takes an eighth of the start. `return_free_memory` enables it again.
     gc.disable()
     early = _begin_fast_start(config)
     from evolvable_server.mcp import defer_modules, light_sdk
@@ -61,9 +59,9 @@ def serve_on_stdio(config: "Config") -> NoReturn:
 
 
 def _begin_fast_start(config: "Config") -> "FastStart | None":
-    """Begin to answer while the rest is imported.
+    """Begin to answer while the rest is imported; None where the full server has to answer.
 
-    What keeps the server from serving is told before any answer.
+    Raise before any answer what keeps the server from serving.
     """
     from evolvable_server.mcp import FastStart, can_start_fast
     from evolvable_server.person_config import registered_homes
@@ -83,12 +81,9 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
-    # Another list of tools than the prepared one takes the full server.
-    return (
-        FastStart.begin()
-        if can_start_fast() and not (config.toolsets or config.tool_prefix)
-        else None
-    )
+    # The prepared list has neither further groups of tools nor a prefix before their names.
+    has_other_tools = config.toolsets or config.tool_prefix
+    return FastStart.begin() if can_start_fast() and not has_other_tools else None
 
 
 def _has_settings_to_check(config: "Config") -> bool:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 
@@ -13,7 +13,6 @@ from evolvable_server import plugins
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.options import page_option, say_more
 from evolvable_server.cli.terminal import (
-    Cell,
     count,
     file_size,
     local_time,
@@ -70,7 +69,7 @@ def sessions_command(
     with state.library() as (library, _):
         log = library.store.backend.observations
         transcripts = read_machine(state.config().project).transcripts
-        found = list_sessions(
+        pages = list_sessions(
             transcripts,
             log.ingested_session,
             limit * page,
@@ -78,12 +77,12 @@ def sessions_command(
             library.store.backend.transcript_rows.foreign,
         )
     # `list_sessions` returns the newest ones from the first on; the earlier pages are cut off here.
-    shown_page = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
+    shown_page = dataclasses.replace(pages, sessions=pages.sessions[limit * (page - 1) :])
     return Output(shown_page, lambda _: _show_sessions(shown_page, page))
 
 
-def _show_sessions(found: "SessionPage", page: int) -> None:
-    if not found.sessions and page == 1:
+def _show_sessions(shown_page: "SessionPage", page: int) -> None:
+    if not shown_page.sessions and page == 1:
         say("No client wrote a session here.")
         return
     show_table(
@@ -98,12 +97,12 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
                 session.taken,
                 session.project or "",
             ]
-            for session in found.sessions
+            for session in shown_page.sessions
         ],
         names=("project",),  # an id is whole: `review` takes it
         spare=("size", "turns", "client", "imported", "when"),
     )
-    say_more(page, len(found.sessions), found.more > 0)
+    say_more(page, len(shown_page.sessions), shown_page.more > 0)
 
 
 @command("review")
@@ -169,10 +168,10 @@ def review_command(
             return Output(review_status(library, settings, config.home), _show_status)
         if queue:
             done = _work_queue(library, caller, settings, config.home, limit)
-            _watch(library, caller)
-            return Output({"reviews": done}, lambda _: _show_all(done, settings.on))
+            _check_adopted(library, caller)
+            return Output({"reviews": done}, lambda _: _show_reviews(done, settings.on))
         if answer is not None:
-            submission = _answer(answer)
+            submission = _read_submission(answer)
             reviewed = submit_review(
                 library,
                 caller,
@@ -183,7 +182,7 @@ def review_command(
             )
         else:
             reviewed = _review_one(library, caller, settings, session)
-        _watch(library, caller)
+        _check_adopted(library, caller)
     return Output(reviewed, _show_review)
 
 
@@ -207,10 +206,8 @@ def _work_queue(
     """Review the sessions that wait, the oldest first."""
     from evolvable_tools.review import work_queue  # start time, as above
 
-    waiting, done = (
-        min(limit, len(waiting_sessions(home))),
-        list["Reviewed"](),
-    )
+    waiting = min(limit, len(waiting_sessions(home)))
+    done = list["Reviewed"]()
     with progress("Reviewing sessions") as show:
         show(0, waiting)
         for reviewed in work_queue(library, caller, settings, home, limit):
@@ -219,32 +216,32 @@ def _work_queue(
     return done
 
 
-def _watch(library: "Library", caller: "Caller") -> None:
-    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to
-    be taken back.
-    """
+def _check_adopted(library: "Library", caller: "Caller") -> None:
+    """Have adopted changes proposed to be taken back where the sessions show that they do worse."""
     with contextlib.suppress(EvolvableError):  # the next review looks again
         plugins.hooks().after_review(library=library, caller=caller)
 
 
-def _answer(file: click.File) -> dict[str, Any]:
+def _read_submission(file: click.File) -> dict[str, Any]:
     try:
         submission = json.loads(file.read())  # type: ignore[attr-defined]
     except ValueError:
         submission = None
-    if (
-        isinstance(submission, dict)
-        and isinstance(submission.get("review_id"), str)
-        and isinstance(submission.get("candidates"), list)
-    ):
-        return submission
-    raise InvalidArgument(
-        "The answer is no JSON object with review_id and candidates.",
-        "The request has an answer_schema.",
-    )
+    if not _is_submission(submission):
+        raise InvalidArgument(
+            "The answer is no JSON object with review_id and candidates.",
+            "The request has an answer_schema.",
+        )
+    return submission
 
 
-def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
+def _is_submission(value: Any) -> TypeGuard[dict[str, Any]]:
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("review_id"), str) and isinstance(value.get("candidates"), list)
+
+
+def _show_reviews(reviews: "list[Reviewed]", on: bool) -> None:
     if not reviews:
         say("No session waits for a review." if on else "Reviews are off here.")
     for review in reviews:
@@ -255,9 +252,9 @@ def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
 
 def _show_review(reviewed: "Reviewed") -> None:
     if reviewed.signals:
-        say(f"It showed: {_counts(reviewed.signals)}")
+        say(f"It showed: {_format_counts(reviewed.signals)}")
     if reviewed.redacted:
-        say(f"Taken out before anything was kept: {_counts(reviewed.redacted)}")
+        say(f"Taken out before anything was kept: {_format_counts(reviewed.redacted)}")
     for proposed in reviewed.proposals:
         suffix = f" (made, operation {proposed.operation})" if proposed.operation else ""
         say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{suffix}")
@@ -293,50 +290,40 @@ def _show_review(reviewed: "Reviewed") -> None:
         say(f"\n{count(len(reviewed.proposals), 'proposal')} to decide on: evolvable inbox")
 
 
-def _counts(numbers: Mapping[str, int]) -> str:
+def _format_counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in sorted(numbers.items()))
 
 
-def _show_status(found: "ReviewStatus") -> None:
+def _show_status(status: "ReviewStatus") -> None:
     from evolvable_server.care import budget_words  # start time, as above
 
-    reviewer = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
-    policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
-    rows: list[tuple[Cell, Cell]] = [
-        (
-            ("reviews", "bold"),
-            f"on; {reviewer} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)",
-        ),
-        (("queued", "bold"), _some(found.queued, "session", "evolvable learn review --queue")),
-        (
-            ("begun", "bold"),
-            _some(
-                [f"{b.session} ({b.state})" for b in found.waiting],
-                "review",
-                "evolvable learn review",
-            ),
-        ),
-        (
-            ("inbox", "bold"),
-            count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else ""),
-        ),
-        (("last", "bold"), _last(found.last)),
-        (("left today", "bold"), budget_words(found.left)),
-    ]
-    show_fields(rows)
+    reviewer = "the calling agent (handoff)" if status.thinker == "handoff" else status.thinker
+    policies = "".join(f", {kind}={policy}" for kind, policy in status.policies.items())
+    begun = [f"{review.session} ({review.state})" for review in status.waiting]
+    where = ": evolvable inbox" if status.proposals else ""
+    mode = f"on; {reviewer} reviews{policies}" if status.on else "off (EVOLVABLE_REVIEW=off)"
+    fields = {
+        "reviews": mode,
+        "queued": _format_names(status.queued, "session", "evolvable learn review --queue"),
+        "begun": _format_names(begun, "review", "evolvable learn review"),
+        "inbox": f"{count(status.proposals, 'proposal')}{where}",
+        "last": _describe_last(status.last),
+        "left today": budget_words(status.left),
+    }
+    show_fields([((name, "bold"), text) for name, text in fields.items()])
 
 
-def _some(names: "list[str]", what: str, next_step: str) -> str:
+def _format_names(names: "list[str]", what: str, next_step: str) -> str:
     if not names:
         return "none"
     return f"{count(len(names), what)}: {some(names, 3)} (`{next_step}`)"
 
 
-def _last(last: "LastReview | None") -> str:
+def _describe_last(last: "LastReview | None") -> str:
     if last is None:
         return "none yet"
     outcome = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
-    signals = f" It showed {_counts(last.signals)}." if last.signals else ""
+    signals = f" It showed {_format_counts(last.signals)}." if last.signals else ""
     refused = "".join(f" Refused: {refusal}" for refusal in last.refused[:3])
     return f"{local_time(last.at)}, session {last.session}: {outcome}{signals}{refused}"
 
@@ -371,11 +358,13 @@ def compress_command(
 
     with state.library() as (library, _):
         files = AssetFiles(library.store.home / FOLDER)
-        found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens, files=files)
+        found = compress_history(
+            _read_messages(file), keep=keep, max_tokens=max_tokens, files=files
+        )
     return Output(found, lambda compressed: _show_compressed(compressed, files))
 
 
-def _messages(file: Path) -> list[dict[str, Any]]:
+def _read_messages(file: Path) -> list[dict[str, Any]]:
     # Before the reading, because the limit is for the memory.
     if file.stat().st_size > MOST:
         raise InvalidArgument(
@@ -456,7 +445,7 @@ def _show_stats(found: outcomes.Stats, *, whole: bool) -> None:
             [
                 (line.ref, "bold"),
                 (outcomes.verdict_words(line.verdict), _STYLES.get(line.verdict, "")),
-                *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+                *(str(line.shown), str(line.loaded), str(line.used), _format_share(line.helped)),
                 *(str(line.verified.n), str(line.reported.n), line.why),
             ]
             for line in found.resources
@@ -476,13 +465,13 @@ def _show_stats(found: outcomes.Stats, *, whole: bool) -> None:
                     agent.agent,
                     agent.task_type or "not told",
                     f"{agent.q:.2f}",
-                    _share(agent.share),
+                    _format_share(agent.share),
                 ]
                 for agent in found.agents
             ],
         )
     if found.base is not None:
-        say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
+        say(f"\nCompared with {found.base.of}: {_format_share(found.base.share)}.")
     if found.opportunities:
         say("\nWorth a review:")
         say(
@@ -501,7 +490,7 @@ def _show_parts(line: outcomes.ResourceStats) -> None:
         show_table(
             ["version", "model", "helped"],
             [
-                [f"@{part.version}", part.model or "not known", _share(part.share)]
+                [f"@{part.version}", part.model or "not known", _format_share(part.share)]
                 for part in line.versions
             ],
         )
@@ -513,8 +502,8 @@ def _show_parts(line: outcomes.ResourceStats) -> None:
                 [
                     row.task_type or "not told",
                     f"{row.q:.2f}",
-                    _share(row.share),
-                    _share(row.verified),
+                    _format_share(row.share),
+                    _format_share(row.verified),
                 ]
                 for row in line.task_types
             ],
@@ -527,5 +516,5 @@ def _show_parts(line: outcomes.ResourceStats) -> None:
         say(f"\nLast {', last '.join(moments)}.")
 
 
-def _share(share: outcomes.Share) -> str:
+def _format_share(share: outcomes.Share) -> str:
     return str(share) if share.n else "outcome unknown"

@@ -59,6 +59,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, NoLibrary, R
 from evolvable_tools import HealthProblem
 
 MAX_NAMED = 5
+"""Kinds of resources that a line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def setup_command(
         run.connect_clients()
         run.take_offers()
     run.finish()
-    return Output(run.result, lambda result: _show(result, verbose))
+    return Output(run.result, lambda result: _show_result(result, verbose))
 
 
 def _check_allowed(state: CommandContext, flags: SetupFlags) -> None:
@@ -187,7 +188,7 @@ def _check_allowed(state: CommandContext, flags: SetupFlags) -> None:
 
 
 class SetupRun:
-    """One run of the command: what it sees, what is answered, and the result so far."""
+    """One run of the command: the clients and folders here, and the result so far."""
 
     def __init__(self, state: CommandContext, flags: SetupFlags) -> None:
         self._state, self._flags = state, flags
@@ -198,13 +199,9 @@ class SetupRun:
         self._watched = watched_paths(state)
         # Flags answer in the person's place, so nothing is asked.
         self._asks = not flags and is_person()
-        self.result = SetupResult(
-            str(self._config.home),
-            decided=self._asks or bool(flags),
-        )
+        self.result = SetupResult(str(self._config.home), decided=self._asks or bool(flags))
 
-    @property
-    def _new(self) -> list[FolderChoice]:
+    def _list_new_folders(self) -> list[FolderChoice]:
         return [choice for choice in self._choices if choice.path.resolve() not in self._watched]
 
     def look(self) -> None:
@@ -225,12 +222,13 @@ class SetupRun:
         measured = list_on_disk(self._machine)
         self.result.listing = measured.text if measured.skills else ""
         if self._asks:
-            remark(*_client_lines(self.result))
+            remark(*_describe_clients(self.result))
         # Without a question and without --yes the folders are only shown.
         elif not self._flags.folders:
-            looks = [(choice, describe_folder(choice)[0]) for choice in self._new]
+            looks = [(choice, describe_folder(choice)[0]) for choice in self._list_new_folders()]
             self.result.not_imported = [
-                FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks
+                FolderLook(str(choice.path), choice.scope, choice.kind, lines)
+                for choice, lines in looks
             ]
 
     def _find_clients(self) -> None:
@@ -240,7 +238,7 @@ class SetupRun:
         """Ask which folders are the person's, and import them with what has changed in the watched
         ones.
         """
-        new, confirmed = self._new, Confirmed()
+        new, confirmed = self._list_new_folders(), Confirmed()
         if self._asks:
             remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
             confirmed, _ = ask_folders(new, self._config.person.is_yours)
@@ -254,11 +252,9 @@ class SetupRun:
             done = import_folders(
                 self._state, chosen, confirmed, yes=self._flags.folders, watched=self._watched
             )
-            self.result.made, self.result.folders, self.result.doubles = (
-                done.made,
-                done.folders,
-                done.doubles,
-            )
+            self.result.made = done.made
+            self.result.folders = done.folders
+            self.result.doubles = done.doubles
 
     def connect_clients(self) -> None:
         """Ask whether the clients are connected, and connect them."""
@@ -291,7 +287,8 @@ class SetupRun:
             with _warn_of_errors(f"{all_clients()[name].title} is not connected"):
                 done = connect_client(self._config, self._machine, name)
                 remark(f"{done.title}: {done.done}, {done.name} in {done.path}")
-                remark(*([f"  the file as it was: {done.backup}"] if done.backup else []))
+                if done.backup:
+                    remark(f"  the file as it was: {done.backup}")
                 warn(*done.warnings)
         # Again, for the states that the new entries lead to.
         self._find_clients()
@@ -301,36 +298,27 @@ class SetupRun:
         remark("", "2 of 3: your clients" + ("" if unconnected else ": none to connect"))
         if not unconnected:
             return [], []
-        which, them = titles(unconnected), "it" if len(unconnected) == 1 else "them"
-        names, with_plugin = (
-            [client.name for client in unconnected],
-            [client for client in unconnected if client.plugin],
-        )
+        them = "it" if len(unconnected) == 1 else "them"
+        names = [client.name for client in unconnected]
+        with_plugin = [client for client in unconnected if client.plugin]
         remark(
-            f"Connecting writes one entry into the settings of {which}, and keeps a copy "
-            "of the file."
+            f"Connecting writes one entry into the settings of {titles(unconnected)}, and keeps "
+            "a copy of the file."
         )
         remark(*(f"  {client.title}: {client.path}" for client in unconnected))
         if not with_plugin:
-            return (
-                (names, [])
-                if yes_or_none(
-                    f"Connect {them}?",
-                    default=True,
-                )
-                else ([], [])
-            )
+            connect = yes_or_none(f"Connect {them}?", default=True)
+            return names if connect else [], []
         remark(
             f"The plugin, for {titles(with_plugin)}, connects too. Its hooks also name the skill "
             "that fits each prompt and note which skills were opened. Where a client runs no "
             "hook of it, they are written into its settings."
         )
-        answer = _choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
+        answer = _ask_choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
+        if answer not in ("y", "p"):
+            return [], []
         plugged = [client.name for client in with_plugin] if answer == "p" else []
-        return [name for name in names if name not in plugged] if answer in (
-            "y",
-            "p",
-        ) else [], plugged
+        return [name for name in names if name not in plugged], plugged
 
     def take_offers(self) -> None:
         """Ask which offers are taken, and take them."""
@@ -354,12 +342,11 @@ class SetupRun:
         result = self.result
         # Where nothing was imported or connected, there may be no library.
         with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
-            result.resources = dict(
-                sorted(Counter(str(head.kind) for head in library.store.heads()).items())
-            )
+            numbers = Counter(str(head.kind) for head in library.store.heads())
+            result.resources = dict(sorted(numbers.items()))
             result.task = sample_task(library, caller) if result.resources else ""
-            # As the library sees it, while descriptions get lost; else as it is on the disk after
-            # an offer.
+            # Measured by the library where the list is too long, else on the disk, where an offer
+            # may have changed it.
             if (crowded := crowded_list(library, self._machine)) is not None:
                 result.listing = crowded.text
             elif result.taken:
@@ -379,11 +366,13 @@ class SetupRun:
         # The library is closed by now: the servers of the clients open it themselves.
         if result.decided and result.task:
             with progress("Asking the servers of your clients"):
-                found = check_connections(self._config, self._machine, result.clients, result.task)
-                result.checks, result.problems = found
-        result.next = list(
-            _next_steps(result) if result.decided else _undecided_steps(self._state.identity)
-        )
+                result.checks, result.problems = check_connections(
+                    self._config, self._machine, result.clients, result.task
+                )
+        if result.decided:
+            result.next = list(_list_next_steps(result))
+        else:
+            result.next = list(_list_undecided_steps(self._state.identity))
 
 
 @contextlib.contextmanager
@@ -395,7 +384,7 @@ def _warn_of_errors(what: str) -> Iterator[None]:
         warn(f"{what}: {error.text} {error.hint}".strip())
 
 
-def _choice(question: str, answers: Sequence[str]) -> str:
+def _ask_choice(question: str, answers: Sequence[str]) -> str:
     """Return one of the answers, by default the first; '' where nobody answers.
 
     An interrupt ends the command.
@@ -439,9 +428,8 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
         # y is clear only about a single offer.
         if words == ["all"] or (words in (["y"], ["yes"]) and len(offers) == 1):
             return list(offers)
-        by_word = {str(number): offer for number, offer in enumerate(offers, start=1)} | {
-            offer.name: offer for offer in offers
-        }
+        by_word = {str(number): offer for number, offer in enumerate(offers, start=1)}
+        by_word |= {offer.name: offer for offer in offers}
         if all(word in by_word for word in words if word):
             return list({by_word[word].name: by_word[word] for word in words if word}.values())
         remark(f"Type numbers from 1 to {len(offers)}, or Enter.")
@@ -451,25 +439,22 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
 # What is written
 
 
-def _client_lines(result: SetupResult) -> list[str]:
-    """Return what is here, in lines."""
+def _describe_clients(result: SetupResult) -> list[str]:
+    """Return lines about the clients, those that are missing, and Claude Code's list."""
     lines = []
     for client in result.clients:
         note = f" ({client.note})" if client.note else ""
         lines.append(f"{client.title}: {client.state}{note}")
     if result.listing:
         lines.append(result.listing)
-    missing = [
-        client.title
-        for name, client in all_clients().items()
-        if name not in {c.name for c in result.clients}
-    ]
+    present = {client.name for client in result.clients}
+    missing = [client.title for name, client in all_clients().items() if name not in present]
     if missing:
         lines.append(f"Not found here: {', '.join(missing)}.")
     return lines
 
 
-def _undecided_steps(identity: Identity) -> Iterator[str]:
+def _list_undecided_steps(identity: Identity) -> Iterator[str]:
     """Yield the next steps where nobody was asked: they name who can answer."""
     if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
         yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
@@ -484,7 +469,7 @@ def _undecided_steps(identity: Identity) -> Iterator[str]:
     )
 
 
-def _next_steps(result: SetupResult) -> Iterator[str]:
+def _list_next_steps(result: SetupResult) -> Iterator[str]:
     if not result.resources:
         yield "evolvable init FOLDER   (imports the skills of any other folder)"
         yield "evolvable quickstart    (a demonstration in a temporary library)"
@@ -505,7 +490,7 @@ def _next_steps(result: SetupResult) -> Iterator[str]:
     yield f"evolvable find {shlex.quote(result.task)}"
 
 
-def _show(result: SetupResult, verbose: bool) -> None:
+def _show_result(result: SetupResult, verbose: bool) -> None:
     if not result.decided:
         _show_look(result)
         return
@@ -513,17 +498,12 @@ def _show(result: SetupResult, verbose: bool) -> None:
     if result.since:
         _show_changes(result)
     if result.made or result.resources:
-        contents = (
-            some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED)
-            or "nothing yet"
-        )
+        kinds = [count(number, kind) for kind, number in result.resources.items()]
+        contents = some(kinds, MAX_NAMED) or "nothing yet"
         say(f"The library in {result.home} holds {contents}.")
     else:
         say("Nothing was imported or connected.")
-    if any(
-        folder.taken or folder.held or folder.refused or folder.conflicts or folder.missing
-        for folder in result.folders
-    ):
+    if any(map(_has_changes, result.folders)):
         show_sync(result.folders, verbose)
     show_near_duplicates(result.doubles)
     say(*result.taken)
@@ -536,8 +516,13 @@ def _show(result: SetupResult, verbose: bool) -> None:
     _show_next(result)
 
 
+def _has_changes(folder: SyncResult) -> bool:
+    brought = folder.taken or folder.held
+    return bool(brought or folder.refused or folder.conflicts or folder.missing)
+
+
 def _show_look(result: SetupResult) -> None:
-    say(*_client_lines(result))
+    say(*_describe_clients(result))
     for folder in result.not_imported:
         say("", *folder.lines)
     if result.since:
@@ -549,12 +534,10 @@ def _show_look(result: SetupResult) -> None:
 
 def _show_changes(result: SetupResult) -> None:
     at = local_time(result.since)
-    say(
-        f"Since the last setup, {at}:"
-        if result.changes
-        else f"Nothing has changed since the last setup, {at}."
-    )
-    say(*(f"  {line}" for line in result.changes))
+    if not result.changes:
+        say(f"Nothing has changed since the last setup, {at}.")
+        return
+    say(f"Since the last setup, {at}:", *(f"  {line}" for line in result.changes))
 
 
 def _show_check(check: ClientCheck, task: str) -> None:

@@ -30,21 +30,21 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
     """
     with state.library() as (library, _):
         standing = read_standing(library, state.config())
-        found = library_status(
+        status = library_status(
             library,
             folders=[line.text for line in standing.about(Topic.FOLDER)],
-            windows=_windows(library.store.backend.path),
+            windows=_count_windows(library.store.backend.path),
             problems=[f"{wrong.what} {wrong.next}".strip() for wrong in standing.problems],
             near_duplicates=take_pairs(library),
             listing=". ".join(line.text for line in standing.about(Topic.LIST)),
-            reviews=_reviews(state, library),
+            reviews=_describe_reviews(state, library),
             clients=[line.text for line in standing.about(Topic.CLIENT)],
         )
         waits = "".join(line.text for line in standing.about(Topic.WAITS))
-    return Output(found, lambda status: _show_status(status, waits))
+    return Output(status, lambda _: _show_status(status, waits))
 
 
-def _reviews(state: CommandContext, library: Library) -> str:
+def _describe_reviews(state: CommandContext, library: Library) -> str:
     """Return the line on automatic reviews, '' where they are off."""
     config = state.config()
     # Most libraries have none, and are spared the import of what describes them.
@@ -69,112 +69,103 @@ class Overview:
 
 def show_overview(state: CommandContext) -> None:
     """Write whether there is a library, what waits, and the next step. Make nothing."""
-    state.show(_overview(state), _show_overview)
+    state.show(_make_overview(state), _show_overview)
 
 
-def _overview(state: CommandContext) -> Overview:
+def _make_overview(state: CommandContext) -> Overview:
     home = str(state.config().home)
     try:
         with state.library() as (library, _):
-            found = library_status(library)
+            status = library_status(library)
     except NoLibrary:
         return Overview(home, None, 0, "", "evolvable setup")
     # The worst first: a fault, then what waits, then the usual next step.
-    if found.worst:
+    if status.worst:
         step = "evolvable doctor"
-    elif found.waiting:
+    elif status.waiting:
         step = "evolvable inbox"
     else:
-        step = 'evolvable find "what you want to do"' if found.resources else "evolvable setup"
-    return Overview(home, found.resources, found.waiting, found.worst, step)
+        step = 'evolvable find "what you want to do"' if status.resources else "evolvable setup"
+    return Overview(home, status.resources, status.waiting, status.worst, step)
 
 
-def _show_overview(found: Overview) -> None:
-    if found.resources is None:
-        say(f"There is no library in {found.home} yet.")
+def _show_overview(overview: Overview) -> None:
+    if overview.resources is None:
+        say(f"There is no library in {overview.home} yet.")
     else:
-        contents = (
-            some([count(number, kind) for kind, number in found.resources.items()], MOST)
-            or "nothing yet"
-        )
-        say(f"The library in {found.home} holds {contents}.")
-    if found.waiting:
-        say(f"{count(found.waiting, 'proposal')} wait{'s' * (found.waiting == 1)} for you.")
-    if found.worst:
-        say(found.worst)
-    say(f"\nNext: {found.next}")
-    if found.next == "evolvable setup":
+        kinds = [count(number, kind) for kind, number in overview.resources.items()]
+        contents = some(kinds, MOST) or "nothing yet"
+        say(f"The library in {overview.home} holds {contents}.")
+    if overview.waiting:
+        say(f"{count(overview.waiting, 'proposal')} wait{'s' * (overview.waiting == 1)} for you.")
+    if overview.worst:
+        say(overview.worst)
+    say(f"\nNext: {overview.next}")
+    if overview.next == "evolvable setup":
         say("      evolvable quickstart   (a demonstration in a temporary library)")
     say("`evolvable status` shows more, `evolvable --help` lists the commands.")
 
 
-def _windows(library: Path) -> int | None:
+def _count_windows(library: Path) -> int | None:
     """Return how many other processes have the library open, None where the system does not show
     them.
     """
     return sum(1 for _ in open_elsewhere(library)) if Path("/proc/self/fd").is_dir() else None
 
 
-def _show_status(found: LibraryStatus, waits: str) -> None:
-    contents = (
-        ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
-    )
+def _show_status(status: LibraryStatus, waits: str) -> None:
+    kinds = [count(number, kind) for kind, number in status.resources.items()]
+    contents = ", ".join(kinds) or "nothing"
     rows: list[tuple[Cell, Cell]] = [
-        (("library", "bold"), f"{found.home}: {contents}"),
+        (("library", "bold"), f"{status.home}: {contents}"),
         (("waits", "bold"), (waits or "nothing", "yellow" if waits else "")),
-        (("since", "bold"), _since(found)),
+        (("since", "bold"), _describe_since(status)),
     ]
-    if found.out_of_force:
-        rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
-    rows += _rows("to look at", _unseen(found))
-    rows += _rows("held files", [file.text for file in found.held_files])
-    rows += _rows("put back", found.put_back)
-    rows += _rows("similar", _near_duplicates(found))
-    rows += _rows("folder", found.folders)
-    rows += _rows("client", found.clients)
-    rows += _rows("listed", [found.listing] if found.listing else [])
-    if found.windows:
-        rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
-    rows += _rows("reviews", [found.reviews] if found.reviews else [])
-    if found.queued:
-        rows.append(
-            (
-                ("reviews", "bold"),
-                f"{count(found.queued, 'session')} queued: evolvable learn review --queue",
-            )
-        )
-    rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
+    if status.out_of_force:
+        rows.append((("out of force", "bold"), (some(status.out_of_force, MOST), "yellow")))
+    rows += _make_rows("to look at", _list_unseen(status))
+    rows += _make_rows("held files", [file.text for file in status.held_files])
+    rows += _make_rows("put back", status.put_back)
+    rows += _make_rows("similar", _list_near_duplicates(status))
+    rows += _make_rows("folder", status.folders)
+    rows += _make_rows("client", status.clients)
+    rows += _make_rows("listed", [status.listing] if status.listing else [])
+    if status.windows:
+        rows.append((("windows", "bold"), f"{status.windows} more have the library open"))
+    rows += _make_rows("reviews", [status.reviews] if status.reviews else [])
+    if status.queued:
+        queued = f"{count(status.queued, 'session')} queued: evolvable learn review --queue"
+        rows.append((("reviews", "bold"), queued))
+    rows += _make_rows("upkeep", [status.upkeep] if status.upkeep else [])
     # One less: the worst one is shown.
-    more = f" {found.problems - 1:,} more: `evolvable doctor`" if found.problems > 1 else ""
-    worst = (f"{found.worst}{more}", "red")
-    rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))
+    more = f" {status.problems - 1:,} more: `evolvable doctor`" if status.problems > 1 else ""
+    worst = (f"{status.worst}{more}", "red")
+    rows.append((("doctor", "bold"), worst if status.worst else "the quick checks found nothing"))
     show_fields(rows)
 
 
-def _rows(name: str, lines: Sequence[str]) -> list[tuple[Cell, Cell]]:
+def _make_rows(name: str, lines: Sequence[str]) -> list[tuple[Cell, Cell]]:
     return [((name if number == 0 else "", "bold"), line) for number, line in enumerate(lines)]
 
 
-def _unseen(found: LibraryStatus) -> list[str]:
-    more = found.unseen_count - len(found.unseen)
+def _list_unseen(status: LibraryStatus) -> list[str]:
+    more = status.unseen_count - len(status.unseen)
     end = [f"{more:,} more: evolvable inbox list"] if more > 0 else []
-    return [*found.unseen, *end]
+    return [*status.unseen, *end]
 
 
-def _near_duplicates(found: LibraryStatus) -> list[str]:
-    more = len(found.near_duplicates) - MOST
+def _list_near_duplicates(status: LibraryStatus) -> list[str]:
+    more = len(status.near_duplicates) - MOST
     end = [f"{count(more, 'more pair')}: `evolvable doctor` names them"] if more > 0 else []
-    return [*found.near_duplicates[:MOST], *end]
+    return [*status.near_duplicates[:MOST], *end]
 
 
-def _since(found: LibraryStatus) -> str:
+def _describe_since(status: LibraryStatus) -> str:
     """Say what others did after the person's last operation."""
-    since = found.since
-    start = (
-        f"operation {since.operation}, yours of {local_time(since.at)}"
-        if since.operation
-        else "the beginning"
-    )
+    since = status.since
+    start = "the beginning"
+    if since.operation:
+        start = f"operation {since.operation}, yours of {local_time(since.at)}"
     if not since.by:
         return f"{start}: nothing by others"
     by = ", ".join(f"{number} by {author}" for author, number in since.by.items())

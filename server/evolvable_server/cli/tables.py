@@ -1,9 +1,9 @@
 """Lay out tables for people: one line a row, fitted to a width, names shortened in the middle,
 numbers to the right.
 
-Pure: reads no terminal and writes nothing. Text comes in made safe; it is measured in cells, so
-that Chinese text and emoji keep their columns, and cut between characters as people see them: an
-accent or a flag stays whole.
+Pure: reads no terminal and writes nothing. Text comes in made safe. It is measured in cells, so
+that Chinese text and emoji keep their columns. It is cut between characters as people see them, so
+that an accent or a flag stays whole.
 """
 
 import re
@@ -18,7 +18,7 @@ GAP = 2
 
 # About four words; fewer say nothing.
 _SHORT_TEXT = 24
-"""Cells that a column of sentences keeps before a column that can be missed is left out."""
+"""Cells that a column of sentences keeps; a spare column is left out before it gets fewer."""
 
 _SHORTEST_TEXT = 8
 """Cells of sentences below which a table is not readable."""
@@ -52,11 +52,11 @@ class ColumnRoles:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """A table as it is written. cells: of each row, the header first, padded to their column, but
-    the last one.
+    """A table as it is written.
 
-    columns: the index of each column among those that were given. left_out: titles of those that
-    did not fit.
+    cells: those of each row, the header first; all but the last of a row are padded to their
+    column. columns: the index of each column among those that were given. left_out: titles of the
+    columns that did not fit.
     """
 
     cells: list[list[str]]
@@ -71,7 +71,7 @@ def cell_len(text: str) -> int:
     """
     if _NARROW.fullmatch(text):
         return len(text)
-    from wcwidth import width  # 18 ms that Latin text does without
+    from wcwidth import width  # late: importing it takes 18 ms, and Latin text does not need it
 
     return width(text, control_codes="ignore")
 
@@ -89,9 +89,10 @@ def fit_table(
     sizes, room = {place: natural[place] for place in visible}, 0
     if width is not None:
         least = {
-            place: _least(titles[place], columns[place], natural[place], roles) for place in visible
+            place: _find_least(titles[place], columns[place], natural[place], roles)
+            for place in visible
         }
-        # None comes last: no column is left that may be missed.
+        # None comes last: no spare column is left.
         for spare in (*(title for title in roles.spare if title in titles), None):
             room = width - GAP * (len(visible) - 1)
             sizes = _shrink({place: natural[place] for place in visible}, least, room)
@@ -103,30 +104,25 @@ def fit_table(
     fitted = {
         place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in visible
     }
+    header = [cut_end(titles[place], sizes[place]) for place in visible]
+    body = [[fitted[place][number] for place in visible] for number in range(len(rows))]
     cells = []
-    for number in range(-1, len(rows)):
-        line = [
-            cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number]
-            for place in visible
-        ]
-        cells.append(
-            [
-                _pad(text, sizes[place], place in numeric)
-                for place, text in zip(visible, line, strict=True)
-            ]
-        )
+    for line in (header, *body):
+        texts = zip(visible, line, strict=True)
+        cells.append([_pad(text, sizes[place], place in numeric) for place, text in texts])
         # Spaces at the end of a line would wrap on a terminal that it just fits.
         cells[-1][-1] = cells[-1][-1].rstrip()
     return FittedTable(cells, visible, left_out)
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
-    return all(_NUMBER.fullmatch(cell) for cell in cells) and any(
-        any(map(str.isdigit, cell)) for cell in cells
-    )
+    if not all(map(_NUMBER.fullmatch, cells)):
+        return False
+    # Words for nothing alone make no column of numbers.
+    return any(any(map(str.isdigit, cell)) for cell in cells)
 
 
-def _least(title: str, cells: Sequence[str], natural: int, roles: ColumnRoles) -> int:
+def _find_least(title: str, cells: Sequence[str], natural: int, roles: ColumnRoles) -> int:
     """Return the cells that a column keeps before another one is left out."""
     if title in roles.wide:
         return min(natural, max(cell_len(title), _SHORT_TEXT))
@@ -155,14 +151,9 @@ def _shrink(sizes: Mapping[int, int], least: Mapping[int, int], room: int) -> di
 
 
 def _squeeze(sizes: Mapping[int, int], wide: Collection[int], room: int) -> dict[int, int]:
-    """Return sizes that fit the room whatever it takes: sentences give way first, then
-    everything.
-    """
-    sizes = _shrink(
-        sizes,
-        {place: _SHORTEST_TEXT if place in wide else size for place, size in sizes.items()},
-        room,
-    )
+    """Return sizes that fit the room in any case: sentences shrink first, then all columns."""
+    least = {place: _SHORTEST_TEXT if place in wide else size for place, size in sizes.items()}
+    sizes = _shrink(sizes, least, room)
     return _shrink(sizes, dict.fromkeys(sizes, 1), room)
 
 
@@ -179,7 +170,7 @@ def cut_end(text: str, size: int) -> str:
     """Return the text in at most `size` cells; what is left out at its end is marked."""
     if cell_len(text) <= size:
         return text
-    return _first(text, size - 1).rstrip() + ELLIPSIS
+    return _take_first(text, size - 1).rstrip() + ELLIPSIS
 
 
 def shorten_names(names: Sequence[str], size: int) -> list[str]:
@@ -204,8 +195,8 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
         return
     used = set(short.values())
     best: dict[str, str] = {}
-    for cut in _cuts(group, size):
-        shortened = {name: _middle(name, size, *cut) for name in group}
+    for cut in _list_cuts(group, size):
+        shortened = {name: _shorten_middle(name, size, *cut) for name in group}
         if len(set(shortened.values()) - used) == len(group):
             short.update(shortened)
             return
@@ -221,60 +212,55 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
         elif len(same) < len(group):
             _shorten_group(same, size, short)
         else:
-            _number(same, size, short)
+            _number_names(same, size, short)
 
 
-def _cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
-    """Yield ways to cut: the first character that is left out, and the cells of the end
-    that stay.
-    """
-    ends = size // 2
+def _list_cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
+    """Yield ways to cut, each as the `head` and the `tail` of `_shorten_middle`."""
+    half = size // 2
     # Equal halves first: names differ most at their beginning and their end.
-    for tail in sorted(range(size), key=lambda tail: abs(tail - ends)):
+    for tail in sorted(range(size), key=lambda tail: abs(tail - half)):
         yield size - 1 - tail, tail
     first, others = group[0], group[1:]
-    differs = next(
-        (at for at, chars in enumerate(zip(first, *others, strict=False)) if len(set(chars)) > 1),
-        0,
-    )
+    by_place = enumerate(zip(first, *others, strict=False))
+    differs = next((place for place, chars in by_place if len(set(chars)) > 1), 0)
     # Two characters before the difference stay, so that it can be found in the whole name.
     if differs > 2:
         yield -(differs - 2), size - 2
 
 
-def _middle(name: str, size: int, head: int, tail: int) -> str:
-    """Return a name with its first `head` and last `tail` cells; with a negative head, what stands
-    around there.
+def _shorten_middle(name: str, size: int, head: int, tail: int) -> str:
+    """Return a name with its first `head` and last `tail` cells.
+
+    With a negative head, return the part that begins at this character, without its sign.
     """
     if head < 0:
         return cut_end(ELLIPSIS + name[-head:], size)
-    return _first(name, head) + ELLIPSIS + _last(name, tail)
+    return _take_first(name, head) + ELLIPSIS + _take_last(name, tail)
 
 
-def _first(text: str, size: int) -> str:
+def _take_first(text: str, size: int) -> str:
     """Return the longest beginning of whole characters that takes at most `size` cells."""
     size = max(size, 0)
     if _NARROW.fullmatch(text):
         return text[:size]
     from wcwidth import iter_graphemes  # as above
 
-    return text[: _chars_within(iter_graphemes(text), size)]
+    return text[: _count_chars(iter_graphemes(text), size)]
 
 
-def _last(text: str, size: int) -> str:
+def _take_last(text: str, size: int) -> str:
     """Return the longest end of whole characters that takes at most `size` cells."""
     size = max(size, 0)
     if _NARROW.fullmatch(text):
         return text[max(0, len(text) - size) :]
     from wcwidth import iter_graphemes_reverse  # as above
 
-    return text[len(text) - _chars_within(iter_graphemes_reverse(text), size) :]
+    return text[len(text) - _count_chars(iter_graphemes_reverse(text), size) :]
 
 
-def _chars_within(graphemes: Iterable[str], size: int) -> int:
-    """Return the length of those of these graphemes that come before one that no longer fits into
-    `size` cells.
-    """
+def _count_chars(graphemes: Iterable[str], size: int) -> int:
+    """Return how many code points the first graphemes have that fit into `size` cells."""
     length = 0
     for grapheme in graphemes:
         size -= cell_len(grapheme)
@@ -284,14 +270,14 @@ def _chars_within(graphemes: Iterable[str], size: int) -> int:
     return length
 
 
-def _number(group: Sequence[str], size: int, short: dict[str, str]) -> None:
+def _number_names(group: Sequence[str], size: int, short: dict[str, str]) -> None:
     """Add short forms that only a number distinguishes, for names that no cut does."""
     used, number = set(short.values()), 0
     for name in group:
         text = ""
         while not text or text in used:
             number += 1
-            text = f"{_first(name, max(0, size - 1 - len(str(number))))}{ELLIPSIS}{number}"
+            text = f"{_take_first(name, max(0, size - 1 - len(str(number))))}{ELLIPSIS}{number}"
         used.add(text)
         short[name] = text
 
@@ -311,12 +297,8 @@ def wrap(line: str, width: int, indent: str = "") -> list[str]:
         needed = cell_len(word) + (1 if begun else 0)
         if begun and size + needed > width:
             lines.append(current)
-            current, size, begun, needed = (
-                start + indent,
-                cell_len(start + indent),
-                False,
-                cell_len(word),
-            )
+            current, begun = start + indent, False
+            size, needed = cell_len(current), cell_len(word)
         current += (" " if begun else "") + word
         size, begun = size + needed, True
     return [*lines, current]
@@ -333,7 +315,7 @@ def chop(line: str, width: int) -> list[str]:
         part = line[begin : begin + width + _LONGEST_GRAPHEME]
         # A character that is wider than the line is written all the same, else the loop would not
         # end.
-        pieces.append(_first(part, width) or part[:1])
+        pieces.append(_take_first(part, width) or part[:1])
         begin += len(pieces[-1])
     return pieces
 
@@ -349,7 +331,7 @@ def chop_at_words(line: str, width: int, later: int) -> list[str]:
         most = later if pieces else width
         part = line[begin : begin + max(most, 1) + 1]  # a slice: a line may have megabytes
         if cell_len(part) > most > 0:
-            part = _first(part, most) or part[:1]
+            part = _take_first(part, most) or part[:1]
             end = part.rfind(" ") + 1
             if end > len(part) // 2:
                 part = part[:end]

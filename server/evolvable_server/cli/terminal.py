@@ -60,11 +60,8 @@ def _escape(char: str) -> str:
 
 def _is_harmless(char: str) -> bool:
     # Spaces beyond ASCII, but not the separators of lines and paragraphs.
-    return (
-        char.isprintable()
-        or char in _HARMLESS
-        or (char.isspace() and char >= "\xa0" and char not in "\u2028\u2029")
-    )
+    is_wide_space = char.isspace() and char >= "\xa0" and char not in "\u2028\u2029"
+    return char.isprintable() or char in _HARMLESS or is_wide_space
 
 
 def one_line(text: str) -> str:
@@ -90,7 +87,7 @@ def say_labelled(label: str, text: str, colour: str = "") -> None:
 
 
 def say_quoted(text: str) -> None:
-    """Write a text of another, every line of it indented: none begins where lines of ours begin."""
+    """Write a text of another author, with every line indented, so that none looks like ours."""
     width = screen_width()
     for line in safe(text).split("\n"):
         parts = [line]
@@ -105,7 +102,7 @@ def say_quoted(text: str) -> None:
 
 
 def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = "") -> None:
-    """Write texts, made safe. label: begins each text, in this colour."""
+    """Write texts, made safe. label: begins each text, in the colour `colour`."""
     for text in texts:
         lines = safe(label + text).split("\n")
         if _is_terminal(stream):
@@ -143,21 +140,14 @@ def show_usage_error(error: click.ClickException) -> None:
     """
     # click has the whole help as the message of this error.
     if isinstance(error, NoArgsIsHelpError):
-        click.echo(
-            error.format_message(),
-            err=True,
-            color=error.ctx.color if error.ctx else None,
-        )
+        color = error.ctx.color if error.ctx else None
+        click.echo(error.format_message(), err=True, color=color)
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(context.get_usage(), err=True, color=context.color)
-        option = (
-            context.help_option_names[0]
-            if context.command.get_help_option(context) is not None
-            else ""
-        )
-        if option:
+        if context.command.get_help_option(context) is not None:
+            option = context.help_option_names[0]
             remark(f"Try '{context.command_path} {option}' for help.", "")
     _write([error.format_message()], sys.stderr, "Error: ")
 
@@ -201,10 +191,7 @@ def confirm_replacement(name: str, current: str, replacement: str, *, yes: bool)
     )
     hint = "Choose another name, or answer yes (--yes)."
     confirm(
-        f"Replace {name[0].lower()}{name[1:]}?",
-        yes=yes,
-        refused=f"{name} is as it was.",
-        hint=hint,
+        f"Replace {name[0].lower()}{name[1:]}?", yes=yes, refused=f"{name} is as it was.", hint=hint
     )
 
 
@@ -264,12 +251,7 @@ def style_text(text: str, style: str) -> str:
     if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     colour = next((word for word in style.split() if word not in ("bold", "dim")), None)
-    return click.style(
-        text,
-        fg=colour,
-        bold="bold" in style or None,
-        dim="dim" in style or None,
-    )
+    return click.style(text, fg=colour, bold="bold" in style or None, dim="dim" in style or None)
 
 
 Cell = str | tuple[str, str]
@@ -301,41 +283,37 @@ def show_table(
     width = None if whole else screen_width()
     if width is not None and rows:
         # Only for a person: a program expects the same columns each time.
-        columns, rows = _without_empty_columns(columns, rows)
-    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
+        columns, rows = _drop_empty_columns(columns, rows)
+    plain = [[one_line(_get_text(cell)) for cell in row] for row in rows]
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
     for number, line in enumerate(fitted.cells):
         styles = [
-            "bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns
+            "bold" if number == 0 else _get_style(rows[number - 1][place])
+            for place in fitted.columns
         ]
-        click.echo(
-            "  ".join(
-                map(
-                    style_text,
-                    map(_encodable, line),
-                    styles,
-                )
-            ).rstrip()
-        )
+        cells = [
+            style_text(_make_encodable(text), style)
+            for text, style in zip(line, styles, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
 
 
-def _without_empty_columns(
+def _drop_empty_columns(
     columns: Sequence[str], rows: Sequence[Row]
 ) -> tuple[Sequence[str], Sequence[Row]]:
     """Return a table without the columns in which no row has anything but zeros.
 
-    The first one stays.
+    The first column stays, because it names the row.
     """
     empty = ("", "-", "0")
-    # The first column names the row.
-    full = [
-        at
-        for at in range(len(columns))
-        if not at or any(_text(row[at]).strip() not in empty for row in rows)
+    kept = [
+        place
+        for place in range(len(columns))
+        if place == 0 or any(_get_text(row[place]).strip() not in empty for row in rows)
     ]
-    return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 _tsv: TextIO | None = None
@@ -360,44 +338,39 @@ def tsv_tables() -> Iterator[None]:
 
 def _write_tsv(rows: Iterable[Row], stream: TextIO) -> None:
     for row in rows:
-        click.echo(
-            "\t".join(one_line(_text(cell)) for cell in row),
-            file=stream,
-        )
+        click.echo("\t".join(one_line(_get_text(cell)) for cell in row), file=stream)
 
 
 def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
-    """Write names with their texts to stdout; on a terminal a long text goes on below itself."""
+    """Write names with their texts to stdout; on a terminal a long text is wrapped and aligned."""
     from evolvable_server.cli.tables import cell_len, chop, wrap
 
-    names = [one_line(_text(name)) for name, _ in rows]
+    names = [one_line(_get_text(name)) for name, _ in rows]
     indent = max(map(cell_len, names), default=0) + 2
     width = screen_width()
     for name, (name_cell, text) in zip(names, rows, strict=True):
-        line = one_line(_text(text))
-        # A narrower terminal breaks the lines itself.
-        room = max(width - indent, 20) if width else 0
-        lines = (
-            [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
-        )
-        head = style_text(name, _style(name_cell)) + " " * (indent - cell_len(name))
-        click.echo((head + style_text(lines[0], _style(text))).rstrip())
+        line = one_line(_get_text(text))
+        lines = [line]
+        if width:
+            # A narrower terminal breaks the lines itself.
+            room = max(width - indent, 20)
+            lines = [piece for part in wrap(line, room) for piece in chop(part, room)]
+        head = style_text(name, _get_style(name_cell)) + " " * (indent - cell_len(name))
+        click.echo((head + style_text(lines[0], _get_style(text))).rstrip())
         for more in lines[1:]:
-            click.echo(" " * indent + style_text(more, _style(text)))
+            click.echo(" " * indent + style_text(more, _get_style(text)))
 
 
-def _text(cell: Cell) -> str:
+def _get_text(cell: Cell) -> str:
     return cell[0] if isinstance(cell, tuple) else cell
 
 
-def _style(cell: Cell) -> str:
+def _get_style(cell: Cell) -> str:
     return cell[1] if isinstance(cell, tuple) else ""
 
 
-def _encodable(text: str) -> str:
-    """Return a cell as stdout can show it: where it has no ellipsis, a tilde of the same width
-    stands for one.
-    """
+def _make_encodable(text: str) -> str:
+    """Return a cell with a tilde for each ellipsis where the encoding of stdout has none."""
     try:
         "…".encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -418,13 +391,13 @@ def show_text(text: str, style: str = "", indent: int = 0) -> None:
 def show_diff(diff: str) -> None:
     """Write a unified diff to stdout, on a terminal in the colours of git.
 
-    On a terminal every line begins with its sign, also where it is wider than the screen: no text
-    of a file can be taken for a line of ours.
+    On a terminal every line begins with its sign, also where it is wider than the screen. So no
+    text of a file looks like a line of ours.
     """
     width = screen_width()
     # The diff ends with a line end, behind which there is no line.
     for line in safe(diff).split("\n")[:-1]:
-        style = _diff_style(line)
+        style = _choose_diff_style(line)
         for part in diff_lines(line, width) if width else [line]:
             click.echo(style_text(part, style))
 
@@ -442,7 +415,7 @@ def diff_lines(line: str, width: int) -> list[str]:
     return [first, *(f"{sign} {piece}" for piece in others)]
 
 
-def _diff_style(line: str) -> str:
+def _choose_diff_style(line: str) -> str:
     if line.startswith(("--- ", "+++ ")):
         return "bold"
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
@@ -456,7 +429,7 @@ def discard_typed() -> None:
 
 
 class _Page(io.StringIO):
-    """What is written before it is known whether it fits the screen; it is for a terminal."""
+    """The output for a terminal, kept until it is known whether it fits the screen."""
 
     def isatty(self) -> bool:
         return True
@@ -485,9 +458,7 @@ def page_output() -> Iterator[None]:
 
 
 def progress(label: str) -> contextlib.AbstractContextManager[Progress]:
-    """Return a context that shows on a terminal what is being done, and yields a function that says
-    how much.
-    """
+    """Return a context that shows progress on a terminal, and yields a function that sets it."""
     return show_progress(one_line(label))
 
 

@@ -17,9 +17,10 @@ from evolvable_store import LIBRARY_FILE, __version__
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What was replaced.
+    """A program that was replaced, or would be.
 
-    library: what the new version says of the library, None when it opens it.
+    before, after: the versions. command: that of the installer. library: why the new version does
+    not open the library, None when it opens it.
     """
 
     before: str
@@ -64,7 +65,7 @@ def upgrade_command(
     done = Upgraded(
         __version__, after, source, list(plan.command), str(backup) if backup else None, library
     )
-    return Output(done, lambda _: _show(done, plan.former), found_code(library))
+    return Output(done, lambda _: _show_upgraded(done, plan.former), found_code(library))
 
 
 def _copy_library(state: CommandContext, home: Path) -> Path | None:
@@ -86,7 +87,7 @@ def _copy_library(state: CommandContext, home: Path) -> Path | None:
         )
 
 
-def _show(done: Upgraded, former: str | None) -> None:
+def _show_upgraded(done: Upgraded, former: str | None) -> None:
     say(f"Evolvable {done.before} -> {done.after}")
     if done.backup:
         say(f"The library as it was: {done.backup}")

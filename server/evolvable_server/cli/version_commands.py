@@ -62,12 +62,12 @@ def directories_of(library: Library, refs: Iterable[Ref]) -> list[Path]:
     resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
     copies = library.working_copies
     folders = {folder.id: folder.path for folder in copies.folders()}
-    bound = (
-        folders[b.folder] / b.directory
-        for b in copies.bindings.of_resources(resources)
-        if b.folder in folders
+    paths = (
+        folders[binding.folder] / binding.directory
+        for binding in copies.bindings.of_resources(resources)
+        if binding.folder in folders
     )
-    return sorted(path for path in bound if path.is_dir())
+    return sorted(path for path in paths if path.is_dir())
 
 
 def say_gone(before: Iterable[Path]) -> None:
@@ -79,9 +79,7 @@ IMPORTED = "imported from"
 """How the reason of an operation begins that brought something in."""
 
 _IMPORTERS = (AuthorKind.YOU, AuthorKind.REPOSITORY, AuthorKind.IMPORT)
-"""Whose imports a person began: what their folder in a repository or their archive holds has
-another author.
-"""
+"""The authors of imports that a person began: a repository or an archive is one itself."""
 
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
@@ -109,10 +107,8 @@ def log_command(
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
         # One more than a page, to know whether another one follows.
-        operations = library.store.operations(
-            limit * page + 1,
-            whole,
-        )[limit * (page - 1) :]
+        newest = library.store.operations(limit * page + 1, whole)
+        operations = newest[limit * (page - 1) :]
         entries = read_log(library, operations[:limit], marks)
     more = len(operations) > limit
     return Output(
@@ -132,28 +128,28 @@ def read_log(
         moved = {"ref": str(change.ref), "before": change.before, "after": change.after}
         changes.setdefault(change.operation, []).append(moved)
     entries = []
-    for o in operations:
+    for operation in operations:
         # Only what no person wrote is marked.
-        mark = marks.line if marks.on and reason_notice(o) else str
+        mark = marks.line if marks.on and reason_notice(operation) else str
         fields = {
-            "operation": o.id,
-            "at": o.at,
-            "actor": o.actor,
-            "reason": mark(o.reason),
-            "session": o.session,
+            "operation": operation.id,
+            "at": operation.at,
+            "actor": operation.actor,
+            "reason": mark(operation.reason),
+            "session": operation.session,
         }
         why = {
-            "undoes": list(o.intent.undoes),
-            "evidence": list(map(mark, o.intent.evidence)),
+            "undoes": list(operation.intent.undoes),
+            "evidence": list(map(mark, operation.intent.evidence)),
         }
-        author, by = operation_author(o)
+        author, by = operation_author(operation)
         authorship = {
-            "principal": o.principal or "",
-            "via": o.intent.via,
+            "principal": operation.principal or "",
+            "via": operation.intent.via,
             "author": author,
             "by": by,
         }
-        entries.append({**fields, **why, "changes": changes.get(o.id, []), **authorship})
+        entries.append({**fields, **why, "changes": changes.get(operation.id, []), **authorship})
     return entries
 
 
@@ -165,26 +161,31 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
     if log["notice"]:
         say(log["notice"])
     # Without any session the column is left out.
-    has_sessions = any(o["session"] for o in operations)
+    has_sessions = any(operation["session"] for operation in operations)
     show_table(
         ["operation", "when", "author", *["session"] * has_sessions, "why", "what"],
         [
             [
-                (str(o["operation"]), "bold"),
-                local_time(o["at"]),
-                author_words(o["author"], o["by"]),
-                *[_short(o["session"] or "")] * has_sessions,
-                o["reason"],
-                some([_describe_move(change) for change in o["changes"]], MAX_REFS),
+                (str(operation["operation"]), "bold"),
+                local_time(operation["at"]),
+                author_words(operation["author"], operation["by"]),
+                *[_shorten_session(operation["session"] or "")] * has_sessions,
+                operation["reason"],
+                some([_describe_move(change) for change in operation["changes"]], MAX_REFS),
             ]
-            for o in operations
+            for operation in operations
         ],
         wide=("why", "what"),
         spare=("session", "when"),
         whole=bool(log["notice"]),
     )
-    for o in operations:
-        say(*(f"operation {o['operation']}: {one_line(line)}" for line in o["evidence"]))
+    for operation in operations:
+        say(
+            *(
+                f"operation {operation['operation']}: {one_line(line)}"
+                for line in operation["evidence"]
+            )
+        )
     say_more(page, len(operations), more)
     say("\nSee one whole: evolvable show OPERATION", "Take one back: evolvable undo OPERATION")
 
@@ -193,29 +194,33 @@ def _describe_move(change: dict[str, Any]) -> str:
     return f"{change['ref']}@{change['after']}" if change["after"] else f"{change['ref']} removed"
 
 
-def _short(session: str) -> str:
+def _shorten_session(session: str) -> str:
     text = one_line(session)
     return text if len(text) <= SESSION_SHOWN + 3 else f"{text[:SESSION_SHOWN]}..."
 
 
 def whole_session(store: Store, text: str) -> str:
-    """Return the session that the text names, in full or by its beginning as `log` shows it; else
-    the text.
+    """Return the session that the text names in full, or by its beginning as `log` shows it.
 
+    Return the text where it names none.
     Raise InvalidArgument when several sessions begin so.
     """
     start = text.removesuffix("...")
     # A whole name counts before beginnings.
     if not start or store.operations(1, text):
         return text
-    found = sorted(
-        {o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)}
+    names = sorted(
+        {
+            operation.session
+            for operation in store.operations(SEARCHED)
+            if operation.session and operation.session.startswith(start)
+        }
     )
-    if len(found) > 1:
+    if len(names) > 1:
         raise InvalidArgument(
-            f"{len(found)} sessions begin so: {', '.join(map(ascii, found[:5]))}.", "Write one out."
+            f"{len(names)} sessions begin so: {', '.join(map(ascii, names[:5]))}.", "Write one out."
         )
-    return found[0] if found else text
+    return names[0] if names else text
 
 
 MAX_SHOWN = 20
@@ -259,10 +264,7 @@ def remove_command(
     """
     with state.library() as (library, caller):
         # Before the removal, which takes the bindings of the directories away.
-        directories = directories_of(
-            library,
-            [library.store.head(ref.at(None), caller.scopes).ref],
-        )
+        directories = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
         updated = verbs.remove_resource(
             library, caller, ref.at(None), reason, expected_version=expect
         )
@@ -301,16 +303,15 @@ def undo_command(
         if not is_named:
             operation = _offer_last(library, caller, yes=yes)
         session = whole_session(library.store, session) if session else session
-        changes = _changes(library, operation, session)
+        changes = _read_changes(library, operation, session)
         if not yes and sys.stdin.isatty():
             # Only what the operation created goes from the disk.
             _confirm_undo(
                 directories_of(library, {change.ref for change in changes if change.before is None})
             )
         directories = directories_of(library, {change.ref for change in changes})
-        why = reason or (
-            f"operation {operation} undone" if operation else f"session {session} undone"
-        )
+        undone_name = f"operation {operation}" if operation else f"session {session}"
+        why = reason or f"{undone_name} undone"
         undone = revert_or_propose(library, caller, why, operation=operation, session=session)
     return Output(
         undone,
@@ -320,11 +321,10 @@ def undo_command(
 
 
 def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
-    """Show the person's last change that is in force, one saved in a folder too, and return it
-    after a yes.
+    """Show the person's last change that is in force, and return its operation after a yes.
 
-    An import is no change of theirs: taking it back takes the skills from the disk. What others did
-    later is named. Raise InvalidArgument.
+    A change that was saved in a folder counts too. An import does not: taking it back takes the
+    skills from the disk. Later operations of others are named. Raise InvalidArgument.
     """
     undone, later, imported = set[int](), list[str](), ""
     for operation in library.store.operations(SEARCHED):
@@ -334,16 +334,10 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
             continue
         author, by = operation_author(operation, caller)
         changes = library.store.backend.changes_of([operation.id])
-        if (
-            author in _IMPORTERS
-            and operation.intent.via != QUICKSTART.via
-            and is_import(operation, changes)
-        ):
-            imported = (
-                imported
-                or f" The last import is operation {operation.id}: `evolvable undo "
-                f"{operation.id}` asks first."
-            )
+        is_own_import = author in _IMPORTERS and operation.intent.via != QUICKSTART.via
+        if is_own_import and is_import(operation, changes):
+            hint = f" The last import is operation {operation.id}: `evolvable undo "
+            imported = imported or f"{hint}{operation.id}` asks first."
         elif author is AuthorKind.YOU:
             break
         if author is not AuthorKind.YOU:
@@ -383,12 +377,10 @@ def _describe_moves(changes: Sequence[Change]) -> str:
     )
 
 
-def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
-    ids = (
-        [o.id for o in library.store.operations(SEARCHED, session)]
-        if session is not None
-        else [operation or 0]
-    )
+def _read_changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
+    ids = [operation or 0]
+    if session is not None:
+        ids = [each.id for each in library.store.operations(SEARCHED, session)]
     return library.store.backend.changes_of(ids)
 
 
@@ -483,7 +475,7 @@ def update_command(
 
     Every change makes a new version. `--file SKILL.md=-` reads stdin, `--editor` opens $EDITOR.
     """
-    contents = _contents(files, deleted)
+    contents = _merge_contents(files, deleted)
     if editor and (files or edits or deleted or options["copy_of"]):
         raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
     if path and not editor:
@@ -491,11 +483,10 @@ def update_command(
     # Closed first on an error, so that the text of an editor is saved.
     with state.library() as (library, caller), contextlib.ExitStack() as stack:
         if editor:
-            start = (
-                new_text(ref, path)
-                if options["create"]
-                else stored_text(library, caller, ref, path, expect)
-            )
+            if options["create"]:
+                start = new_text(ref, path)
+            else:
+                start = stored_text(library, caller, ref, path, expect)
             edited = open_editor(start)
             stack.enter_context(keep_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
@@ -514,7 +505,7 @@ def update_command(
     return Output(updated, show_updated)
 
 
-def _contents(
+def _merge_contents(
     files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]
 ) -> dict[str, bytes | None]:
     paths = [*(path for path, _ in files), *deleted]

@@ -1,4 +1,4 @@
-"""Whether an answer to a question in the client can be a person's.
+"""Tell whether an answer to a question in the client can be a person's.
 
 Claude Code has hooks that answer the questions of a server before a person sees them, and a
 repository can bring such a hook. A server that an agent's shell started is asked by that agent. In
@@ -32,15 +32,13 @@ SHELL_MARKS = (
     "FACTORY_EXEC_TARGET_AUTONOMY",
     *(name for name, client in MARKS.items() if client == "codex"),
 )
-"""What the clients set in their agents' shells and not in the environment of a server that they
-start themselves.
+"""Variables that clients set in their agents' shells and not for a server that they start.
 
-OpenCode, Gemini CLI, and Droid on a terminal, set nothing of their own in a shell that their
-servers do not get too.
+OpenCode, Gemini CLI, and Droid on a terminal, have no such variable.
 """
 
 MAX_BYTES = 1_000_000
-"""Of a file of settings that is read for hooks; a longer one counts as if it had one."""
+"""Bytes of a file of settings that is read for hooks; a longer one counts as if it had one."""
 
 # Folders of the settings of an administrator, by system.
 _MANAGED = (
@@ -48,88 +46,70 @@ _MANAGED = (
     "/Library/Application Support/ClaudeCode",
     "C:/Program Files/ClaudeCode",
 )
-_KEY_OF_HOOKS = re.compile(
+_HOOKS_KEY = re.compile(
     r"""(?m)Elicitation|(?:^|[{,])\s*["']?hooks["']?\s*:|"[^"\n]*\\[^"\n]*"\s*:"""
 )
-"""A key in frontmatter that cannot be read and may be `hooks`; a word in its
-description is none.
-"""
+"""A key that may be `hooks`, in frontmatter that cannot be parsed; a word of a text is none."""
 
 # Files whose frontmatter may name hooks.
-_HEADED = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
+_WITH_FRONTMATTER = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
 
 
 def why_unattended(
     environment: Mapping[str, str] = os.environ, project: Path | None = None
 ) -> str | None:
-    """Return why no answer in the client that started this process counts as a person's, None when
-    it may.
+    """Return why no answer in the client counts as a person's, None when it may.
 
-    project: the folder that is open in the client, by default the working directory.
+    environment: of this process, which the client started. project: the folder that is open in the
+    client, by default the working directory.
     """
     if any(environment.get(name) for name in SHELL_MARKS):
         return "this server was started from an agent's shell"
     if environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli":
         return "the client runs without a person"
-    project_dir, config, home = (
-        environment.get("CLAUDE_PROJECT_DIR"),
-        environment.get("CLAUDE_CONFIG_DIR"),
-        account_home(),
-    )
-    # Both: a variable must not hide the hooks in the account's own folder.
-    own = [home / ".claude" if home else None, Path(config) if config else None]
+    own = []
+    # Both folders: a variable must not hide the hooks in the account's own folder.
+    if home := account_home():
+        own.append(home / ".claude")
+    if config := environment.get("CLAUDE_CONFIG_DIR"):
+        own.append(Path(config))
     try:
-        opened = [project or Path.cwd(), Path(project_dir) if project_dir else None]
-        found = next(
-            answering_hooks(list(filter(None, opened)), list(filter(None, own))),
-            None,
-        )
+        opened = [project or Path.cwd()]
+        if project_dir := environment.get("CLAUDE_PROJECT_DIR"):
+            opened.append(Path(project_dir))
+        path = next(answering_hooks(opened, own), None)
     except OSError as error:
-        # The safe answer: what cannot be read may name such a hook.
+        # The safe answer: a file that cannot be read may name such a hook.
         return f"the client's settings cannot be read ({error})"
-    return f"{found} names a hook that answers questions, or cannot be read" if found else None
+    return f"{path} names a hook that answers questions, or cannot be read" if path else None
 
 
 def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
-    """Yield the files that name a hook for `EVENTS`, and those of hooks that cannot be read.
+    """Yield the files that name a hook for `EVENTS`, and those that may and cannot be read.
 
     Args:
         opened: Folders that are open in the client; those above them are searched too.
         own: The client's own folders of configuration.
     """
-    folders = dict.fromkeys(
-        [
-            *own,
-            *(
-                above / ".claude"
-                for directory in opened
-                for above in (directory, *directory.parents)
-            ),
-        ]
-    )
-    for folder in folders:
+    places = [place for directory in opened for place in (directory, *directory.parents)]
+    for folder in dict.fromkeys([*own, *(place / ".claude" for place in places)]):
         settings = (folder / "settings.json", folder / "settings.local.json")
-        headed = itertools.chain.from_iterable(folder.glob(pattern) for pattern in _HEADED)
-        yield from (path for path in settings if _has_answering_hook(path))
-        yield from (path for path in headed if _has_answering_hook(path))
-    managed = itertools.chain.from_iterable(
-        Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED
-    )
-    single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
-    yield from (path for path in itertools.chain(managed, single) if _has_answering_hook(path))
-    plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
-    # Packages of a plugin are no settings, and may be tens of thousands of files.
-    yield from (
-        path
-        for path in plugins
-        if "node_modules" not in path.parts and _plugin_has_answering_hook(path)
-    )
+        documents = itertools.chain.from_iterable(map(folder.glob, _WITH_FRONTMATTER))
+        yield from filter(_has_answering_hook, itertools.chain(settings, documents))
+    for folder in map(Path, _MANAGED):
+        managed = [*folder.glob("managed-settings*/**/*.json"), folder / "managed-settings.json"]
+        yield from filter(_has_answering_hook, managed)
+    for folder in own:
+        for path in folder.glob("plugins/**/*.json"):
+            # The packages of a plugin are no settings, and may be tens of thousands of files.
+            if "node_modules" not in path.parts and _plugin_has_answering_hook(path):
+                yield path
 
 
 def _plugin_has_answering_hook(path: Path) -> bool:
     """Return whether a file of a plugin names such a hook.
 
-    Most are no settings: what cannot be read needs the word.
+    Most files are no settings, so one that cannot be parsed counts only with the word in it.
     """
     with contextlib.suppress(OSError):
         data = read_regular(path)
@@ -151,7 +131,7 @@ def _has_answering_hook(path: Path) -> bool:
     except OSError:
         # A file that is there and cannot be read counts as one with such a hook.
         return path.is_file()
-    # Of a document only its head matters, however long it is.
+    # Of a document only the frontmatter matters, however long the document is.
     if len(data) > MAX_BYTES and path.suffix != ".md":
         return True
     text = data.decode("utf-8-sig", "replace")
@@ -169,18 +149,20 @@ def _head_has_answering_hook(text: str) -> bool:
     if "hooks" not in head and "\\" not in head:
         return False
     try:
-        found = evolvable_store.load_yaml(head)
+        frontmatter = evolvable_store.load_yaml(head)
     except (evolvable_store.InvalidYaml, evolvable_store.UnsafeYaml):
-        return _KEY_OF_HOOKS.search(head) is not None
-    # Of a key that stands twice it is open which one the client takes.
-    return _names_event(found.value) or "hooks" in found.repeated
+        return _HOOKS_KEY.search(head) is not None
+    # Of a key that stands twice, the client may take either value.
+    return _names_event(frontmatter.value) or "hooks" in frontmatter.repeated
 
 
 def _names_event(value: object) -> bool:
     """Return whether a mapping has one of the events as a key below `hooks`, at any depth."""
-    if isinstance(value, Mapping):
-        hooks = value.get("hooks")
-        return (isinstance(hooks, Mapping) and not EVENTS.isdisjoint(hooks)) or any(
-            map(_names_event, value.values())
-        )
-    return isinstance(value, list) and any(map(_names_event, value))
+    if isinstance(value, list):
+        return any(map(_names_event, value))
+    if not isinstance(value, Mapping):
+        return False
+    hooks = value.get("hooks")
+    if isinstance(hooks, Mapping) and not EVENTS.isdisjoint(hooks):
+        return True
+    return any(map(_names_event, value.values()))

@@ -20,22 +20,22 @@ from evolvable_server.environment import CONFIG, HOME
 from evolvable_store.errors import Refused
 
 MARKS = ("evolvable-hook", "evolvable_server.hooks")
-"""What stands in every command of ours."""
+"""Texts of which every command of our hooks has one."""
 
 _PLUGIN = Path(__file__).with_name("opencode_plugin.js")
 
 
 class NotOurHooks(Refused):
-    """A file has the name of our hooks and holds something else."""
+    """The file with the name of our hooks holds something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookForm:
-    """How a client has hooks.
+    """The form of a client's hooks.
 
-    file: below a folder of `Machine`. events: its names of the events that act. style: `copilot`
-    and `opencode` are files of our own; `claude` is Claude Code's form in a file of settings.
-    timeout: in the client's unit.
+    file: its path below a folder of `Machine`. events: its names of the events that act. style:
+    `copilot` and `opencode` are files of our own; `claude` is Claude Code's form in a file of
+    settings. timeout: in the client's unit.
     """
 
     file: str
@@ -71,7 +71,7 @@ def has_hooks(client: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HookCommand:
-    """What runs a hook: a program with its words, and the variables that name the library."""
+    """The command of a hook: a program with its words, and the variables that name the library."""
 
     words: tuple[str, ...]
     env: Mapping[str, str]
@@ -81,31 +81,16 @@ class HookCommand:
         words = [*self.words, *more]
         # cmd.exe has no `env`. Quotes around the whole assignment keep its special characters.
         if sys.platform == "win32":
-            sets = [f'set "{key}={value}"&& ' for key, value in self.env.items()]
-            return "".join(
-                [
-                    *sets,
-                    " ".join(f'"{word}"' for word in words),
-                ]
-            )
-        return shlex.join(
-            [
-                *(["env"] if self.env else []),
-                *(f"{k}={v}" for k, v in self.env.items()),
-                *words,
-            ]
-        )
+            sets = "".join(f'set "{name}={value}"&& ' for name, value in self.env.items())
+            return sets + " ".join(f'"{word}"' for word in words)
+        if self.env:
+            words = ["env", *(f"{name}={value}" for name, value in self.env.items()), *words]
+        return shlex.join(words)
 
     def powershell(self, *more: str) -> str:
         """Return the command for PowerShell."""
-        sets = [f"$env:{key} = {_quote(value)}; " for key, value in self.env.items()]
-        return "".join(
-            [
-                *sets,
-                "& ",
-                " ".join(map(_quote, (*self.words, *more))),
-            ]
-        )
+        sets = "".join(f"$env:{name} = {_quote(value)}; " for name, value in self.env.items())
+        return f"{sets}& {' '.join(map(_quote, (*self.words, *more)))}"
 
 
 def _quote(text: str) -> str:
@@ -114,9 +99,7 @@ def _quote(text: str) -> str:
 
 
 def hook_command(start: Start) -> HookCommand:
-    """Return what runs the hooks of the installation and over the library that a server's start
-    names.
-    """
+    """Return the command of the hooks, for the installation and the library of a server's start."""
     # A client starts hooks without the variables of the server's entry.
     env = {key: start.env[key] for key in (HOME, CONFIG) if key in start.env}
     server = Path(start.command)
@@ -130,7 +113,7 @@ def hook_command(start: Start) -> HookCommand:
 
 
 def hooks_path(machine: Machine, client: str) -> Path | None:
-    """Return the file that holds the hooks of a client, None for one that has none of ours."""
+    """Return the file with the hooks of a client, None for a client without hooks of ours."""
     form = FORMS.get(client)
     if form is None:
         return None
@@ -144,24 +127,24 @@ def write_hooks(
 ) -> bool:
     """Write the hooks of a client that has a form; return whether its file changed.
 
-    Raise NotOurHooks, and what reading and writing a configuration raise; the file is then as it
+    Raise NotOurHooks, and the errors of reading and writing a configuration. The file is then as it
     was.
     """
     form, path, command = FORMS[client], hooks_path(machine, client), hook_command(start)
     assert path is not None
     if form.style == "claude":
-        found = config_files.read_configuration(path)
-        text = _with_items(found, form, command, client)
+        configuration = config_files.read_configuration(path)
+        text = _add_items(configuration, form, command, client)
     else:
-        found = config_files.read_raw_configuration(path)
-        _check_own(found)
-        text = _own_file(form, command, client)
-    if found.data == text.encode("utf-8"):
+        configuration = config_files.read_raw_configuration(path)
+        _check_is_own(configuration)
+        text = _make_own_file(form, command, client)
+    if configuration.data == text.encode("utf-8"):
         return False
     if not dry_run:
         # A file of our own can be made again; settings of a person cannot.
         config_files.write_configuration(
-            found, text, private=True, stamp=stamp, backup=form.style == "claude"
+            configuration, text, private=True, stamp=stamp, backup=form.style == "claude"
         )
     return True
 
@@ -172,15 +155,15 @@ def remove_hooks(machine: Machine, client: str, stamp: str, *, dry_run: bool = F
     if form is None or path is None:
         return False
     if form.style == "claude":
-        found = config_files.read_configuration(path)
-        text = _without_items(found, form)
-        if text == found.text:
+        configuration = config_files.read_configuration(path)
+        text = _remove_items(configuration, form)
+        if text == configuration.text:
             return False
         if not dry_run:
-            config_files.write_configuration(found, text, private=True, stamp=stamp)
+            config_files.write_configuration(configuration, text, private=True, stamp=stamp)
         return True
-    found = config_files.read_raw_configuration(path)
-    if found.data is None or not _is_own(found.data):
+    configuration = config_files.read_raw_configuration(path)
+    if configuration.data is None or not _is_own(configuration.data):
         return False
     if not dry_run:
         path.unlink()
@@ -191,15 +174,15 @@ def _is_own(data: bytes) -> bool:
     return any(mark.encode() in data for mark in MARKS)
 
 
-def _check_own(found: config_files.Configuration) -> None:
-    if found.data is not None and not _is_own(found.data):
+def _check_is_own(configuration: config_files.Configuration) -> None:
+    if configuration.data is not None and not _is_own(configuration.data):
         raise NotOurHooks(
-            f"{found.path} holds no hooks of ours.",
+            f"{configuration.path} holds no hooks of ours.",
             "It was left alone; move it away, and try again.",
         )
 
 
-def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
+def _make_own_file(form: HookForm, command: HookCommand, client: str) -> str:
     """Return the text of a file that holds our hooks alone."""
     if form.style == "opencode":
         text = _PLUGIN.read_text(encoding="utf-8")
@@ -219,39 +202,43 @@ def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
     return json.dumps({"version": 1, "hooks": hooks}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _with_items(
-    found: config_files.Configuration, form: HookForm, command: HookCommand, client: str
+def _add_items(
+    configuration: config_files.Configuration, form: HookForm, command: HookCommand, client: str
 ) -> str:
     """Return the text of settings with one item of ours in the list of each event.
 
-    Older ones of ours are replaced.
+    Older items of ours are replaced.
     """
-    items = {event: _item(form, command.shell(event, client)) for event in form.events}
-    hooks = found.values.get("hooks")
+    items = {event: _make_item(form, command.shell(event, client)) for event in form.events}
+    hooks = configuration.values.get("hooks")
     lists = hooks if isinstance(hooks, dict) else {}
-    if all(
-        isinstance(lists.get(event), list) and item in lists[event] for event, item in items.items()
-    ):
-        return found.text
-    text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY
-    with config_files.report_edit_errors(found.path, found.text):
+
+    def is_there(event: str) -> bool:
+        return isinstance(lists.get(event), list) and items[event] in lists[event]
+
+    if all(map(is_there, items)):
+        return configuration.text
+    text = (
+        _remove_items(configuration, form) if configuration.text.strip("\ufeff \t\r\n") else EMPTY
+    )
+    with config_files.report_edit_errors(configuration.path, configuration.text):
         for event, item in items.items():
             text = add_json_item(text, ("hooks", event), item)
     return text
 
 
-def _item(form: HookForm, command: str) -> dict[str, Any]:
+def _make_item(form: HookForm, command: str) -> dict[str, Any]:
     return {
         "matcher": "*",
         "hooks": [{"type": "command", "command": command, "timeout": form.timeout}],
     }
 
 
-def _without_items(found: config_files.Configuration, form: HookForm) -> str:
-    text = found.text
+def _remove_items(configuration: config_files.Configuration, form: HookForm) -> str:
+    text = configuration.text
     if not text.strip("\ufeff \t\r\n"):
         return text
-    with config_files.report_edit_errors(found.path, found.text):
+    with config_files.report_edit_errors(configuration.path, configuration.text):
         for event in form.events:
             text = remove_json_items(text, ("hooks", event), _is_our_item)
     return text

@@ -29,12 +29,13 @@ END = b"<!-- evolvable memory: end -->"
 _BOM = b"\xef\xbb\xbf"
 # Byte order marks of UTF-16, which editors on Windows write.
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
-# Longer than writing all files takes; a command does not wait for one that hangs.
+# Seconds to wait for the lock: longer than writing all files takes, and an end where a command
+# hangs.
 _LOCK_SECONDS = 10
 
 
 class BrokenBlock(ValueError):
-    """The marks do not belong together. line: counted from 1."""
+    """The marks do not make one block. line: counted from 1."""
 
     def __init__(self, what: str, line: int) -> None:
         super().__init__(what)
@@ -43,8 +44,9 @@ class BrokenBlock(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BlockParts:
-    """A file: what stands before the block, the block with its line ends, None without one, and
-    what stands behind.
+    """The parts of a file: before the block, the block with its line ends, and after it.
+
+    block: None in a file without one.
     """
 
     before: bytes
@@ -55,29 +57,31 @@ class BlockParts:
 def split_at_block(data: bytes) -> BlockParts:
     """Return the parts of a file.
 
-    Raise BrokenBlock when it has half a block or two, or is no text of bytes.
+    Raise BrokenBlock when it has half a block or two, or is UTF-16.
     """
     if data.startswith(_WIDE):
         raise BrokenBlock("it is UTF-16, and not UTF-8", 1)
-    at, begun, ended = 0, list[tuple[int, int]](), list[tuple[int, int]]()
+    # The places and the line numbers of the marks.
+    begins, ends = list[tuple[int, int]](), list[tuple[int, int]]()
+    at = 0
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         text = line.removeprefix(_BOM) if number == 1 else line
         if text.startswith(BEGIN):
-            begun.append((at + len(line) - len(text), number))
+            begins.append((at + len(line) - len(text), number))
         elif text.strip() == END:
-            ended.append((at + len(line), number))
+            ends.append((at + len(line), number))
         at += len(line)
-    if not begun and not ended:
+    if not begins and not ends:
         return BlockParts(data, None, b"")
-    if len(begun) != 1 or len(ended) != 1 or ended[0][0] <= begun[0][0]:
-        odd = (begun[1:] or ended[1:] or begun or ended)[0]
+    if len(begins) != 1 or len(ends) != 1 or ends[0][0] <= begins[0][0]:
+        odd = (begins[1:] or ends[1:] or begins or ends)[0]
         raise BrokenBlock("the marks of Evolvable's block do not belong together", odd[1])
-    start, end = begun[0][0], ended[0][0]
+    start, end = begins[0][0], ends[0][0]
     return BlockParts(data[:start], data[start:end], data[end:])
 
 
 def with_block(data: bytes, text: str) -> bytes:
-    """Return the file with the block that says `text`. Raise BrokenBlock."""
+    """Return the file with a block that has `text`. Raise BrokenBlock."""
     parts = split_at_block(data)
     block = format_block(text, b"\r\n" if b"\r\n" in parts.before + parts.after else b"\n")
     if parts.block is not None:
@@ -88,23 +92,19 @@ def with_block(data: bytes, text: str) -> bytes:
 
 
 def without_block(data: bytes) -> bytes:
-    """Return the file as it is without the block. Raise BrokenBlock."""
+    """Return the file without the block. Raise BrokenBlock."""
     parts = split_at_block(data)
     return parts.before + parts.after
 
 
 def format_block(text: str, end: bytes) -> bytes:
-    """Return the block that says `text`, its lines ended so."""
+    """Return the block that has `text`, with this line end."""
     body = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     # A memory must not be able to end its block.
-    lines = (
-        body.replace("<!-- evolvable memory", "<!- evolvable memory")
-        .encode("utf-8", "replace")
-        .split(b"\n")
-    )
-    return end.join(
-        [BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""]
-    )
+    body = body.replace("<!-- evolvable memory", "<!- evolvable memory")
+    lines = body.encode("utf-8", "replace").split(b"\n")
+    first = BEGIN + b"; written by Evolvable, what is changed in here is lost -->"
+    return end.join([first, *lines, END, b""])
 
 
 TITLES = {
@@ -119,12 +119,12 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryCopy:
-    """One client's copy. state: off, current, behind, or broken with the reason in `why`.
+    """One client's copy of a memory.
 
-    written: whether its file was changed just now. backup: the file as it was, None where none was
-    made. warning: why the client does not read it even so, '' when it does. project: the folder of
-    the project in whose file the project's own memory stands, '' for a file of the account; git:
-    how git treats that file.
+    state: off, current, behind, or broken with the reason in `why`. written: whether this call
+    changed the file. backup: the copy of the file, None where none was made. warning: why the
+    client does not read the file, '' when it does. project: the folder of the project whose memory
+    the file has, '' for a file of the account. git: how git treats that file.
     """
 
     client: str
@@ -141,10 +141,9 @@ class MemoryCopy:
 
 def memory_file_paths(machine: Machine) -> dict[str, Path]:
     """Return the file of each client that it reads at the start of every session."""
+    claude = machine.claude or machine.user / ".claude"
     return {
-        "claude-code": (machine.claude or machine.user / ".claude")
-        / "rules"
-        / "evolvable-memory.md",
+        "claude-code": claude / "rules" / "evolvable-memory.md",
         "codex": machine.codex / "AGENTS.md",
         "copilot": machine.copilot / "copilot-instructions.md",
         "opencode": machine.settings / "opencode" / "AGENTS.md",
@@ -154,17 +153,20 @@ def memory_file_paths(machine: Machine) -> dict[str, Path]:
 
 
 def installed_clients(machine: Machine) -> list[str]:
-    """Return the clients whose folders of settings are there."""
-    folders = {"claude-code": machine.claude or machine.user / ".claude", "codex": machine.codex}
-    folders |= {"copilot": machine.copilot, "opencode": machine.settings / "opencode"}
-    folders |= {"qwen": machine.user / ".qwen", "droid": machine.user / ".factory"}
+    """Return the clients whose folders of settings exist."""
+    folders = {
+        "claude-code": machine.claude or machine.user / ".claude",
+        "codex": machine.codex,
+        "copilot": machine.copilot,
+        "opencode": machine.settings / "opencode",
+        "qwen": machine.user / ".qwen",
+        "droid": machine.user / ".factory",
+    }
     return [client for client, folder in folders.items() if folder.is_dir()]
 
 
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
-    """Return where memories are checked out for which clients, and whether the file was made for
-    it.
-    """
+    """Return the files with memories, by client, and whether each was created for the block."""
     record = read_record(home)
     try:
         return {
@@ -178,12 +180,12 @@ def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
 
 def lock_copies(home: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of all copies of a library while the body runs. Raise LibraryBusy."""
-    # Of two commands at once one would forget the file that the other notes, and `off` would not
-    # find it. An update that began before `off` would write the block again, and an older text
-    # would replace a newer one.
-    place = home / "locks"
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return exclusive(place / "memories.lock", _LOCK_SECONDS, "the memories of the clients")
+    # It guards the files with memories together with the record of them. Without it, one of two
+    # commands loses the file that the other records, and `off` does not find it. An update that
+    # began before `off` writes the block again, and an older text replaces a newer one.
+    folder = home / "locks"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return exclusive(folder / "memories.lock", _LOCK_SECONDS, "the memories of the clients")
 
 
 def enable_copies(
@@ -191,8 +193,8 @@ def enable_copies(
 ) -> list[MemoryCopy]:
     """Write `text` where these clients read it, and have it kept up to date from now on.
 
-    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken,
-    ConfigurationNotWritten, Conflict, LibraryBusy; what was written before stays.
+    A copy of an existing file is kept beside it. Raise ConfigurationBroken,
+    ConfigurationNotWritten, Conflict, LibraryBusy. The files that were written before stay.
     """
     with lock_copies(home):
         return _enable(home, machine, clients, text)
@@ -202,18 +204,20 @@ def _enable(home: Path, machine: Machine, clients: Sequence[str], text: str) -> 
     done = []
     for client in clients:
         path = memory_file_paths(machine)[client]
-        on = read_enabled_copies(home)
-        # A file that was there before the block does not go with it.
-        was_created = on[client][1] if client in on and on[client][0] == path else not path.exists()
-        # Noted first, so that whatever happens `off` finds it.
-        _write_enabled(home, {**on, client: (path, was_created)})
+        enabled = read_enabled_copies(home)
+        recorded_path, was_created = enabled.get(client, (None, False))
+        # A file that existed before the block is not deleted with it.
+        if recorded_path != path:
+            was_created = not path.exists()
+        # Recorded before the block is written, so that `off` finds it after a crash in between.
+        _write_enabled(home, {**enabled, client: (path, was_created)})
         try:
-            copy, backup = write_block(path, text, backup=True)
+            written, backup = write_block(path, text, backup=True)
         except EvolvableError:
-            # Nothing was written, so there is nothing to find.
-            _write_enabled(home, on)
+            # No block was written, so `off` has nothing to find.
+            _write_enabled(home, enabled)
             raise
-        done.append(_copy(client, path, "current", written=copy, backup=backup))
+        done.append(_make_copy(client, path, "current", written=written, backup=backup))
     return done
 
 
@@ -223,54 +227,54 @@ def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
     # Where nothing is switched on, no lock file is made.
     for client in clients if read_enabled_copies(home) else ():
         with lock_copies(home):
-            # Under the lock: another command may have switched it off meanwhile.
-            on = read_enabled_copies(home)
-            if client not in on:
+            # Read again under the lock: another command may have switched it off meanwhile.
+            enabled = read_enabled_copies(home)
+            if client not in enabled:
                 continue
-            path, was_created = on.pop(client)
-            gone, backup = remove_block(path, was_created)
-            _write_enabled(home, on)
-        done.append(_copy(client, path, "off", written=gone, backup=backup))
+            path, was_created = enabled.pop(client)
+            is_removed, backup = remove_block(path, was_created)
+            _write_enabled(home, enabled)
+        done.append(_make_copy(client, path, "off", written=is_removed, backup=backup))
     return done
 
 
 def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
-    """Update every copy that is switched on to `text`; return those that it changed, or could not.
+    """Update every enabled copy to `text`; return those that changed, and those that could not.
 
-    The caller holds the lock of `lock_copies`, since before it read the text.
+    The caller holds the lock of `lock_copies`, and took it before it read the text.
     """
     done = []
     for client, (path, _) in read_enabled_copies(home).items():
         try:
             written, _ = write_block(path, text, backup=False)
         except EvolvableError as error:
-            done.append(_copy(client, path, "broken", error.text))
+            done.append(_make_copy(client, path, "broken", error.text))
         else:
             if written:
-                done.append(_copy(client, path, "current", written=True))
+                done.append(_make_copy(client, path, "current", written=True))
     return done
 
 
 def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
-    """Return how the copy of each client stands to `text`, without writing anything."""
-    on, found = read_enabled_copies(home), []
-    for client, usual in memory_file_paths(machine).items():
-        path, state, why = on[client][0] if client in on else usual, "off", ""
-        if client in on:
-            try:
-                data = config_files.read_raw_configuration(path).data or b""
-                state = "current" if with_block(data, text) == data else "behind"
-            except (EvolvableError, BrokenBlock) as error:
-                state, why = (
-                    "broken",
-                    error.text if isinstance(error, EvolvableError) else str(error),
-                )
-        found.append(_copy(client, path, state, why))
-    return found
+    """Return the state of each client's copy beside `text`, and write nothing."""
+    enabled, statuses = read_enabled_copies(home), []
+    for client, path in memory_file_paths(machine).items():
+        if client not in enabled:
+            statuses.append(_make_copy(client, path, "off"))
+            continue
+        recorded_path, why = enabled[client][0], ""
+        try:
+            data = config_files.read_raw_configuration(recorded_path).data or b""
+            state = "current" if with_block(data, text) == data else "behind"
+        except (EvolvableError, BrokenBlock) as error:
+            state = "broken"
+            why = error.text if isinstance(error, EvolvableError) else str(error)
+        statuses.append(_make_copy(client, recorded_path, state, why))
+    return statuses
 
 
 def strip_block(text: str) -> str:
-    """Return what a client's file says besides our block."""
+    """Return the text of a client's file without our block; as it is where the block is broken."""
     try:
         return without_block(text.encode("utf-8", "replace")).decode("utf-8", "replace")
     except BrokenBlock:
@@ -280,37 +284,42 @@ def strip_block(text: str) -> str:
 def write_block(
     path: Path, text: str, *, backup: bool, private: bool = True
 ) -> tuple[bool, Path | None]:
-    """Have the block of a file say `text`; return whether it was changed, and its backup.
+    """Write `text` into the block of a file; return whether the file changed, and its backup.
 
     private: a new file is for its owner alone. Raise ConfigurationBroken, ConfigurationNotWritten,
     Conflict.
     """
     for last in (False, True):
-        found = config_files.read_raw_configuration(path)
-        data = _change_block(path, lambda data: with_block(data, text), found.data or b"")
-        if data == found.data:
+        configuration = config_files.read_raw_configuration(path)
+        data = _change_block(path, lambda data: with_block(data, text), configuration.data or b"")
+        if data == configuration.data:
             return False, None
         try:
             return True, config_files.write_configuration(
-                found, data, private=private, stamp=time.strftime("%Y%m%dT%H%M%S"), backup=backup
+                configuration,
+                data,
+                private=private,
+                stamp=time.strftime("%Y%m%dT%H%M%S"),
+                backup=backup,
             )
-        except Conflict:  # another process of ours was faster; it says the same
+        except Conflict:
+            # Another process of ours was faster, probably with the same text: one more try.
             if last:
                 raise
     raise AssertionError("not reached")
 
 
 def remove_block(path: Path, was_created: bool, *, backup: bool = True) -> tuple[bool, Path | None]:
-    """Take the block out of a file; return whether it was changed, and its backup. Raise as
-    `write_block`.
+    """Take the block out of a file; return whether the file changed, and its backup.
 
-    was_created: the file was made for the block, and goes with it when nothing else is in it.
+    was_created: the file was created for the block, and is deleted with it when nothing else is in
+    it. Raise as `write_block`.
     """
-    found = config_files.read_raw_configuration(path)
-    if found.data is None:
+    configuration = config_files.read_raw_configuration(path)
+    if configuration.data is None:
         return False, None
-    data = _change_block(path, without_block, found.data)
-    if data == found.data:
+    data = _change_block(path, without_block, configuration.data)
+    if data == configuration.data:
         return False, None
     if was_created and not data.strip():
         with contextlib.suppress(FileNotFoundError):
@@ -318,7 +327,7 @@ def remove_block(path: Path, was_created: bool, *, backup: bool = True) -> tuple
         return True, None
     stamp = time.strftime("%Y%m%dT%H%M%S")
     return True, config_files.write_configuration(
-        found, data, private=True, stamp=stamp, backup=backup
+        configuration, data, private=True, stamp=stamp, backup=backup
     )
 
 
@@ -329,7 +338,7 @@ def _change_block(path: Path, change: Callable[[bytes], bytes], data: bytes) -> 
         raise config_files.ConfigurationBroken(path, str(error), error.line, 1) from None
 
 
-def _copy(
+def _make_copy(
     client: str,
     path: Path,
     state: str,
@@ -353,29 +362,22 @@ def _copy(
 
 def unread_warning(client: str, path: Path) -> str:
     """Return why a client does not read its file, '' when it does."""
-    instead = path.with_name("AGENTS.override.md")
-    if client == "codex" and instead.is_file() and instead.stat().st_size:
-        return f"Codex reads {instead} instead of AGENTS.md, so it does not see the memories."
+    override = path.with_name("AGENTS.override.md")
+    if client == "codex" and override.is_file() and override.stat().st_size:
+        return f"Codex reads {override} instead of AGENTS.md, so it does not see the memories."
     return ""
 
 
-def _write_enabled(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
-    # The same record holds the files of projects.
-    others = {name: entry for name, entry in read_record(home).items() if name not in TITLES}
-    write_record(
-        home,
-        others
-        | {
-            client: {"path": str(path), "made": was_created}
-            for client, (path, was_created) in on.items()
-        },
-    )
+def _write_enabled(home: Path, enabled: Mapping[str, tuple[Path, bool]]) -> None:
+    # The same record has the files of projects.
+    record = {name: entry for name, entry in read_record(home).items() if name not in TITLES}
+    for client, (path, was_created) in enabled.items():
+        record[client] = {"path": str(path), "made": was_created}
+    write_record(home, record)
 
 
 def read_record(home: Path) -> dict[str, Any]:
-    """Return what the file in the library's folder says of the copies that are switched on; nothing
-    if unreadable.
-    """
+    """Return the record of the enabled copies, from the library's folder; empty if unreadable."""
     try:
         record = json.loads(read_regular(home / MEMORY_COPIES))
     except (OSError, ValueError, RecursionError):
@@ -384,7 +386,7 @@ def read_record(home: Path) -> dict[str, Any]:
 
 
 def write_record(home: Path, record: Mapping[str, Any]) -> None:
-    """Write that file; with nothing switched on there is none."""
+    """Write the record of the enabled copies; without any, delete its file."""
     if record:
         write_private(home / MEMORY_COPIES, json.dumps(record, indent=2) + "\n")
     else:
@@ -392,5 +394,5 @@ def write_record(home: Path, record: Mapping[str, Any]) -> None:
 
 
 def memory_text(library: Library) -> str:
-    """Return what clients read: the memories of the user, and how to treat them."""
+    """Return the text for clients: the memories of the user, and how to treat them."""
     return memories_for_clients(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))

@@ -1,13 +1,12 @@
-"""The lists of skills of Codex and Copilot CLI: what each cuts, and which skills of a collection it
-lists.
+"""The lists of skills of Codex and Copilot CLI: their limits, and the choice of a collection.
 
-The room was measured with Codex 0.169.0 and Copilot CLI 1.0.102; docs/clients.md says how. What is
-written into their settings names skills alone, and goes again byte for byte.
+The room was measured with Codex 0.169.0 and Copilot CLI 1.0.102; docs/clients.md says how. The text
+that is written into their settings names skills alone, and is taken out byte for byte.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from evolvable_server.clients.skill_list import (
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
-from evolvable_store.storage import ListingChoice, WatchedFolder
+from evolvable_store.storage import ListingChoice
 from evolvable_tools import Caller, Library, check_may_decide
 from evolvable_tools.verbs import ListedSkill, find_collection, read_skills
 
@@ -35,7 +34,8 @@ CODEX_ROOM = 21_760
 COPILOT_ROOM = 15_000
 """Characters of the entries in Copilot CLI's list that have a description."""
 
-# What each client writes around a name and a description. Codex's line has the name twice.
+# Characters that each client writes around a name and a description. Codex's line has the name
+# twice.
 _CODEX_LINE = len("- :  (file: r0//SKILL.md)\n")
 _COPILOT_ENTRY = len(
     "<skill>\n  <name></name>\n  <description></description>\n  <location>user</location>\n"
@@ -46,8 +46,10 @@ _OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class CutList:
-    """What a client's list holds. size: characters if nothing were cut; cut: the skills that lose
-    some or all of their description; hidden: those that it does not list.
+    """The content of a client's list.
+
+    skills: their number. size: characters if nothing were cut. cut: the skills that lose some or
+    all of their description. hidden: the skills that it does not list. how: the loss, in words.
     """
 
     title: str
@@ -60,7 +62,7 @@ class CutList:
 
     @property
     def text(self) -> str:
-        """How full it is, in a line."""
+        """The line that says how full the list is."""
         loss = f"{len(self.cut):,} {self.how}" if self.cut else "all keep their description"
         rest = f"; it does not list {len(self.hidden):,} more" if self.hidden else ""
         return (
@@ -73,7 +75,8 @@ class CutList:
 class OtherClient:
     """A client whose list is cut by a rule of its own.
 
-    settings: its file; folders: of skills, which it reads.
+    settings: returns its file. folders: returns the folders of skills that it reads. measure:
+    returns the size of a list, the room, the skills that are cut, and the loss in words.
     """
 
     name: str
@@ -84,11 +87,14 @@ class OtherClient:
 
 
 def _measure_codex(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[ListedSkill], str]:
-    """Codex keeps every name, and shortens the descriptions to the same length until they fit."""
+    """Measure a list of Codex.
+
+    It keeps every name, and shortens the descriptions to the same length until they fit.
+    """
     fixed = sum(_CODEX_LINE + 2 * len(skill.name) for skill in skills)
     size, room = fixed + sum(skill.description for skill in skills), CODEX_ROOM - fixed
     allowed = 0
-    # The shortest first: what they leave of their share goes to the longer ones.
+    # The shortest first: the rest of their share goes to the longer ones.
     for number, length in enumerate(sorted(skill.description for skill in skills)):
         allowed = room // (len(skills) - number)
         if length > allowed:
@@ -99,8 +105,9 @@ def _measure_codex(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[Li
 
 
 def _measure_copilot(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[ListedSkill], str]:
-    """Copilot CLI describes skills in the order of their names while there is room, and names the
-    others alone.
+    """Measure a list of Copilot CLI.
+
+    It describes skills in the order of their names while there is room, and names the others alone.
     """
     ordered, used = sorted(skills, key=lambda skill: skill.name), 0
     sizes = [_COPILOT_ENTRY + len(skill.name) + skill.description for skill in ordered]
@@ -131,54 +138,49 @@ CLIENTS = {
 
 
 def cut_lists(library: Library, machine: Machine) -> list[CutList]:
-    """Return what the lists hold of the clients that are here and whose folders are watched."""
-    found = []
+    """Return the lists of the installed clients whose folders are watched."""
+    lists = []
     for client in CLIENTS.values():
         settings = client.settings(machine)
         # Without a folder for its settings the client is not installed.
-        skills = _skills_of(library, client, machine) if settings.parent.is_dir() else []
+        skills = _read_skills(library, client, machine) if settings.parent.is_dir() else []
         if skills:
-            off = _disabled_in(settings)
-            visible = [skill for skill in skills if skill.name not in off]
+            disabled = _read_disabled(settings)
+            visible = [skill for skill in skills if skill.name not in disabled]
             size, room, cut, how = client.measure(visible)
-            hidden = [skill for skill in skills if skill.name in off]
-            found.append(CutList(client.title, len(visible), size, room, cut, how, hidden))
-    return found
+            hidden = [skill for skill in skills if skill.name in disabled]
+            lists.append(CutList(client.title, len(visible), size, room, cut, how, hidden))
+    return lists
 
 
-def _disabled_in(settings: Path) -> set[str]:
+def _read_disabled(settings: Path) -> set[str]:
     """Return the names of the skills that settings switch off.
 
-    What cannot be read switches off none.
+    Settings that cannot be read switch off none.
     """
     with suppress(EvolvableError):
-        return _disabled_skills(config_files.read_configuration(settings))
+        return _find_disabled(config_files.read_configuration(settings))
     return set()
 
 
-def _skills_of(library: Library, client: OtherClient, machine: Machine) -> list[ListedSkill]:
-    places = {path.resolve() for path in client.folders(machine)}
-    watched: Iterable[WatchedFolder] = (
-        candidate for candidate in library.folders() if candidate.kind is Kind.SKILL
-    )
-    own = [
-        candidate
-        for candidate in watched
-        if candidate.path in places and candidate.scope == USER_SCOPE
-    ]
-    return list(
-        {skill.name: skill for folder in own for skill in read_skills(library, folder)}.values()
-    )
+def _read_skills(library: Library, client: OtherClient, machine: Machine) -> list[ListedSkill]:
+    paths = {path.resolve() for path in client.folders(machine)}
+    skills = dict[str, ListedSkill]()
+    for folder in library.folders():
+        is_own = folder.kind is Kind.SKILL and folder.scope == USER_SCOPE
+        if is_own and folder.path in paths:
+            skills |= {skill.name: skill for skill in read_skills(library, folder)}
+    return list(skills.values())
 
 
-def _disabled_skills(found: Configuration) -> set[str]:
+def _find_disabled(configuration: Configuration) -> set[str]:
     """Return the names of the skills that settings switch off."""
-    if found.path.suffix == ".toml":
-        skills = found.values.get("skills")
+    if configuration.path.suffix == ".toml":
+        skills = configuration.values.get("skills")
         entries = skills.get("config") if isinstance(skills, dict) else None
         tables = [table for table in entries or () if isinstance(table, dict)]
         return {str(table.get("name")) for table in tables if table.get("enabled") is False}
-    names = found.values.get("disabledSkills")
+    names = configuration.values.get("disabledSkills")
     return {str(name) for name in names} if isinstance(names, list) else set()
 
 
@@ -193,9 +195,9 @@ def choose_for_client(
 ) -> ListChange:
     """Have a client list the skills of one collection alone; '' has it list every skill again.
 
-    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person,
-    NotFound for the collection, InvalidArgument where no folder of the client is watched, and what
-    reading and writing settings raise.
+    A copy of the old settings is kept beside them. Raise Refused for anybody but a person, NotFound
+    for the collection, InvalidArgument where no folder of the client is watched, and the errors of
+    reading and writing settings.
     """
     check_may_decide(caller, "decide what a client lists")
     with lock_lists(library):
@@ -212,51 +214,44 @@ def _choose(
     dry_run: bool,
 ) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
-    skills, settings = _skills_of(library, client, machine), client.settings(machine)
+    skills, settings = _read_skills(library, client, machine), client.settings(machine)
     if not skills:
         where = " or ".join(map(str, client.folders(machine)))
         raise InvalidArgument(
             f"No skill is watched in {where}, which {client.title} reads.", "`evolvable init` does."
         )
     before = choice_of(library, settings)
-    found = config_files.read_configuration(settings)
-    # Our earlier entries first: what is left is the person's own.
-    text = _remove_written(found.text, found.path, before.written if before else {})
-    own = _disabled_skills(config_files.parse_configuration(found.path, text))
+    configuration = config_files.read_configuration(settings)
+    # Our earlier entries are taken out first: the others are the person's own.
+    text = _remove_written(configuration.text, configuration.path, before.written if before else {})
+    own = _find_disabled(config_files.parse_configuration(configuration.path, text))
     plan = sorted({skill.name for skill in skills if skill.id not in chosen} - own) if name else []
-    text = _disable_skills(text, found.path, plan)
-    # Such as tables beside an inline one: refused.
-    config_files.parse_configuration(found.path, text)
-    hidden = sorted({skill.name for skill in skills} & {*own, *plan})
-    listed_names = sorted({skill.name for skill in skills} - set(hidden))
-    diff = difference(settings, found.text, text)
-    change = ListChange(
-        str(settings),
-        name,
-        listed_names,
-        hidden,
-        sorted(own & {skill.name for skill in skills}),
-        diff,
-    )
+    text = _disable_skills(text, configuration.path, plan)
+    # Raises for a text that is no TOML, such as tables beside an inline one.
+    config_files.parse_configuration(configuration.path, text)
+    names = {skill.name for skill in skills}
+    hidden = sorted(names & {*own, *plan})
+    listed, kept = sorted(names - set(hidden)), sorted(names & own)
+    diff = difference(settings, configuration.text, text)
+    change = ListChange(str(settings), name, listed, hidden, kept, diff)
     if dry_run:
         return change
     choice = ListingChoice(settings, name, dict.fromkeys(plan, (_OFF,)), library.store.now())
-    backup = write_choice(library, found, text, choice, before, private=True)
+    backup = write_choice(library, configuration, text, choice, before, private=True)
     library.record(caller, "choose collection", f"{name or 'none'} in {client.title}")
-    return replace(change, backup=backup, written=text != found.text)
+    return replace(change, backup=backup, written=text != configuration.text)
 
 
 def take_out_of_client(choice: ListingChoice) -> None:
-    """Take what was written for a collection out of the settings of Codex or Copilot CLI.
+    """Take the entries of a collection out of the settings of Codex or Copilot CLI.
 
     Raise as `take_out`.
     """
-    found = config_files.read_configuration(choice.settings)
-    text = _remove_written(found.text, found.path, choice.written)
-    if text != found.text:
-        config_files.write_configuration(
-            found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S")
-        )
+    configuration = config_files.read_configuration(choice.settings)
+    text = _remove_written(configuration.text, configuration.path, choice.written)
+    if text != configuration.text:
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        config_files.write_configuration(configuration, text, private=False, stamp=stamp)
 
 
 def is_of_other_client(choice: ListingChoice) -> bool:
@@ -267,7 +262,7 @@ def is_of_other_client(choice: ListingChoice) -> bool:
 def _disable_skills(text: str, path: Path, names: Sequence[str]) -> str:
     """Return the settings with these skills switched off."""
     if path.suffix == ".toml":
-        return "".join([text, *map(_table, names)])
+        return "".join([text, *map(_format_table, names)])
     with config_files.report_edit_errors(path, text):
         for name in names:
             text = add_json_item(text if text.strip() else EMPTY, ("disabledSkills",), name)
@@ -275,11 +270,11 @@ def _disable_skills(text: str, path: Path, names: Sequence[str]) -> str:
 
 
 def _remove_written(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str:
-    """Return the settings without what was written; what a person changed of it since stays."""
+    """Return the settings without our entries; an entry that a person changed stays."""
     if path.suffix == ".toml":
         for name in written:
             # Only the exact text that we wrote: a table that was changed is the person's.
-            text = text.replace(_table(name), "", 1)
+            text = text.replace(_format_table(name), "", 1)
         return text
     if not text.strip():
         return text
@@ -287,6 +282,6 @@ def _remove_written(text: str, path: Path, written: Mapping[str, Sequence[str]])
         return remove_json_items(text, ("disabledSkills",), lambda name: name in written)
 
 
-def _table(name: str) -> str:
+def _format_table(name: str) -> str:
     """Return the table of Codex's settings that switches a skill off."""
     return f"\n[[skills.config]]\nname = {json.dumps(name)}\nenabled = false\n"

@@ -1,6 +1,4 @@
-"""The entry of our server to paste, for a client that `connect` does not know or whose file it does
-not edit.
-"""
+"""The entry of our server to paste, for a client whose file `connect` does not edit."""
 
 import json
 from collections.abc import Mapping
@@ -20,11 +18,10 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class PastedClient:
-    """A client whose configuration is YAML with a person's comments, so that the person pastes the
-    entry.
+    """A client into whose configuration the person pastes the entry: YAML with comments.
 
-    file: its configuration below the home folder. environment: variables of the entry where none
-    are named.
+    file: its configuration below the home folder. environment: variables of the entry where the
+    start names none.
     """
 
     title: str
@@ -36,7 +33,7 @@ class PastedClient:
 
     def entry(self, name: str, start: Start) -> str:
         """Return the entry of this name, below its key."""
-        return _yaml(name, replace(start, env={**self.environment, **start.env}))
+        return _format_yaml(name, replace(start, env={**self.environment, **start.env}))
 
 
 PASTED = {
@@ -51,39 +48,29 @@ PASTED = {
 
 
 def entry_forms(name: str, start: Start) -> str:
-    """Return the entry of this name in each form, with a line above it that says which clients have
-    it so.
-    """
-    return "\n\n".join(f"{about}\n\n{_entry(form, name, start)}" for about, form in _FORMS)
+    """Return the entry of this name in each form, each below a line that names its clients."""
+    return "\n\n".join(f"{about}\n\n{_format_entry(form, name, start)}" for about, form in _FORMS)
 
 
-def _entry(form: str, name: str, start: Start) -> str:
+def _format_entry(form: str, name: str, start: Start) -> str:
     if form == "yaml":
-        return _yaml(name, start)
+        return _format_yaml(name, start)
     entry: dict[str, Any] = start.entry()
     # OpenCode's form: the command is a list.
     if form == "mcp":
-        environment = {"environment": dict(start.env)} if start.env else {}
-        entry = {
-            "type": "local",
-            "command": [start.command, *start.args],
-            **environment,
-            "enabled": True,
-        }
+        entry = {"type": "local", "command": [start.command, *start.args]}
+        if start.env:
+            entry["environment"] = dict(start.env)
+        entry["enabled"] = True
     return json.dumps({form: {name: entry}}, indent=2, ensure_ascii=False)
 
 
-def _yaml(name: str, start: Start) -> str:
+def _format_yaml(name: str, start: Start) -> str:
     """Return the entry as YAML.
 
-    A value of JSON is one of YAML too, and needs no rules for quotes.
+    Its values are JSON, which is YAML too and needs no rules for quotes.
     """
     values = {"name": name, "type": "stdio", **start.entry()}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return "\n".join(
-        [
-            "mcpServers:",
-            f"  - {lines[0]}",
-            *(f"    {line}" for line in lines[1:]),
-        ]
-    )
+    others = [f"    {line}" for line in lines[1:]]
+    return "\n".join(["mcpServers:", f"  - {lines[0]}", *others])

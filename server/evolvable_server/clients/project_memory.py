@@ -54,7 +54,7 @@ class MemoryProject:
 class ProjectMemoryFile:
     """A file of a project that holds its memory.
 
-    git: how git treated it when the person said yes.
+    git: how git treated the file when the person said yes.
     """
 
     path: Path
@@ -65,11 +65,10 @@ class ProjectMemoryFile:
 
 
 def memory_project(library: Library, directory: Path) -> MemoryProject:
-    """Return the nearest project around a directory. Raise InvalidArgument for none, Refused in a
-    linked work tree.
+    """Return the nearest project around a directory.
 
-    No setting names its scope: one that a repository brings would have another project's memory
-    written into it.
+    No setting names its scope: a repository could bring one that names another project's memory.
+    Raise InvalidArgument without a project, Refused in a linked work tree.
     """
     if main := main_folder(Path(os.path.realpath(directory))):
         raise Refused(
@@ -88,50 +87,44 @@ def memory_project(library: Library, directory: Path) -> MemoryProject:
 
 
 def project_files(folder: Path, clients: Iterable[str]) -> dict[Path, tuple[str, ...]]:
-    """Return the files of a project that these clients read at their start, each with
-    its clients.
-    """
-    found: dict[Path, list[str]] = {}
+    """Return the files of a project that these clients read at their start, with their clients."""
+    readers: dict[Path, list[str]] = {}
     for client in clients:
-        found.setdefault(folder / _file_name(folder, client), []).append(client)
-    by_target: dict[str, Path] = {}  # AGENTS.md may be a link to CLAUDE.md
-    for path in list(found):
+        readers.setdefault(folder / _find_file_name(folder, client), []).append(client)
+    # One file for all links to it: AGENTS.md may be a link to CLAUDE.md.
+    by_target: dict[str, Path] = {}
+    for path in list(readers):
         first = by_target.setdefault(os.path.realpath(path), path)
         if first != path:
-            found[first] += found.pop(path)
-    return {path: tuple(names) for path, names in found.items()}
+            readers[first] += readers.pop(path)
+    return {path: tuple(names) for path, names in readers.items()}
 
 
-def _file_name(folder: Path, client: str) -> str:
+def _find_file_name(folder: Path, client: str) -> str:
     has_claude, has_agents = ((folder / name).exists() for name in ("CLAUDE.md", "AGENTS.md"))
     if client == "claude-code":
-        return (
-            ".claude/CLAUDE.md"
-            if not has_claude and (folder / ".claude/CLAUDE.md").exists()
-            else "CLAUDE.md"
-        )
+        is_in_folder = not has_claude and (folder / ".claude/CLAUDE.md").exists()
+        return ".claude/CLAUDE.md" if is_in_folder else "CLAUDE.md"
+    # OpenCode reads CLAUDE.md only where there is no AGENTS.md.
     if client == "opencode" and has_claude and not has_agents:
-        return "CLAUDE.md"  # which it reads only where there is no AGENTS.md
+        return "CLAUDE.md"
     return "QWEN.md" if client == "qwen" else "AGENTS.md"
 
 
 def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
     """Return the files of projects for which memory is switched on."""
-    rows, found = read_record(home).get(_KEY), list[ProjectMemoryFile]()
+    rows, files = read_record(home).get(_KEY), list[ProjectMemoryFile]()
     for path, row in rows.items() if isinstance(rows, dict) else ():
         try:
             # Clients that this version does not know are left out.
             clients = tuple(name for name in row["clients"] if name in TITLES)
-            folder, was_created, git = (
-                Path(row["folder"]),
-                bool(row["made"]),
-                GitTracking(row["git"]),
-            )
+            folder, git = Path(row["folder"]), GitTracking(row["git"])
+            file = ProjectMemoryFile(Path(path), folder, clients, bool(row["made"]), git)
         except (KeyError, TypeError, ValueError):
             continue
         if clients:
-            found.append(ProjectMemoryFile(Path(path), folder, clients, was_created, git))
-    return found
+            files.append(file)
+    return files
 
 
 def tracking_in_project(folder: Path, path: Path) -> GitTracking:
@@ -146,16 +139,16 @@ def tracking_in_project(folder: Path, path: Path) -> GitTracking:
             "`evolvable client memory off --project` forgets it.",
         )
     if not real.is_relative_to(root) or ".git" in real.relative_to(root).parts:
-        # A file in .git is git's own: a hook there would run.
+        # Git reads the files in .git: a hook there would run.
         raise config_files.ConfigurationNotWritten(
             f"{path} is a symbolic link that leads out of the project {folder}; nothing was "
             "written through it.",
             "Remove the link.",
         )
-    # Git may track the link, its target or both. GitTracking lists the way that more people read
-    # first.
-    ways = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
-    return next(way for way in GitTracking if way in ways)
+    # Git may track the link, its target or both. GitTracking lists first the value with which more
+    # people read the file.
+    tracking = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
+    return next(value for value in GitTracking if value in tracking)
 
 
 def enable_project_file(
@@ -166,10 +159,10 @@ def enable_project_file(
     text: str,
     git: GitTracking,
 ) -> MemoryCopy:
-    """Write `text` into a file of a project, and have it kept up to date. git: what the person said
-    yes to.
+    """Write `text` into a file of a project, and have it kept up to date.
 
-    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then nothing changed.
+    git: how git treats the file, as the person was told. Raise ConfigurationBroken,
+    ConfigurationNotWritten, Conflict, LibraryBusy. Then nothing changed.
     """
     with lock_copies(home):
         return _enable(home, project, path, clients, text, git)
@@ -183,36 +176,34 @@ def _enable(
     text: str,
     git: GitTracking,
 ) -> MemoryCopy:
-    on = {file.path: file for file in project_memory_files(home)}
-    before = on.get(path)
+    enabled = {file.path: file for file in project_memory_files(home)}
+    before = enabled.get(path)
     # A link counts as there: it must not be deleted with the block.
     was_created = before.was_created if before is not None else not os.path.lexists(path)
-    both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
-    entry = ProjectMemoryFile(path, project.folder, both, was_created, git)
-    # First, so that `off` finds it.
-    _write_entries(
-        home,
-        [*(file for file in on.values() if file.path != path), entry],
-    )
+    earlier_clients = before.clients if before is not None else ()
+    readers = tuple(dict.fromkeys((*earlier_clients, *clients)))
+    entry = ProjectMemoryFile(path, project.folder, readers, was_created, git)
+    others = [file for file in enabled.values() if file.path != path]
+    # Noted before the block is written, so that `off` finds it after a crash in between.
+    _write_entries(home, [*others, entry])
     try:
-        written = _write(entry, text)
+        written = _write_memory(entry, text)
     except EvolvableError:
-        # Nothing was written, so there is nothing to find.
-        _write_entries(home, on.values())
+        # No block was written, so `off` has nothing to find.
+        _write_entries(home, enabled.values())
         raise
-    return _status(entry, "current", written=written)
+    return _make_status(entry, "current", written=written)
 
 
 def disable_project_files(
     home: Path, directory: Path | None, clients: Sequence[str] = ()
 ) -> list[MemoryCopy]:
-    """Take the memory out of the files of the project around a directory, or of every one. Raise as
-    above.
+    """Take the memory out of the files of the project around a directory, by default of each.
 
-    clients: only out of the files that one of these reads.
+    clients: only out of the files that one of these reads. Raise as `enable_project_file`.
     """
     done, real = [], Path(os.path.realpath(directory)) if directory is not None else None
-    # Without a lock file where nothing is switched on.
+    # Where nothing is switched on, no lock file is made.
     if not project_memory_files(home):
         return []
     with lock_copies(home):
@@ -226,52 +217,53 @@ def disable_project_files(
 
 
 def _disable(home: Path, entry: ProjectMemoryFile) -> MemoryCopy:
-    gone = False
-    # The folder may be gone; then only the note goes.
+    is_removed = False
+    # The folder may be deleted. Then only the note is taken out.
     if entry.folder.is_dir():
         # Raises for a link that leads out of the project.
         tracking_in_project(entry.folder, entry.path)
-        gone, _ = remove_block(entry.path, entry.was_created, backup=False)
+        is_removed, _ = remove_block(entry.path, entry.was_created, backup=False)
     _write_entries(home, [file for file in project_memory_files(home) if file.path != entry.path])
-    return _status(entry, "off", written=gone)
+    return _make_status(entry, "off", written=is_removed)
 
 
 def refresh_project_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the files of projects; return those that were changed or could not be.
+    """Update the files of projects; return those that changed, and those that could not.
 
-    As `refresh_copies`.
+    The caller holds the lock of `lock_copies`, and took it before it read the memory.
     """
     done = []
     for entry in project_memory_files(home):
         try:
-            if _write(entry, _text_of(library, entry)):
-                done.append(_status(entry, "current", written=True))
+            if _write_memory(entry, _read_memory(library, entry)):
+                done.append(_make_status(entry, "current", written=True))
         except EvolvableError as error:
-            done.append(_status(entry, "broken", error.text))
+            done.append(_make_status(entry, "broken", error.text))
     return done
 
 
 def project_file_statuses(home: Path, library: Library) -> list[MemoryCopy]:
-    """Return how each file of a project stands to the memory, without writing anything."""
-    found = []
+    """Return the state of each file of a project, and write nothing."""
+    statuses = []
     for entry in project_memory_files(home):
         state, why = "behind", ""
         try:
-            text = _text_of(library, entry)
+            text = _read_memory(library, entry)
             _check_consent(entry)
             data = config_files.read_raw_configuration(entry.path).data or b""
-            if (with_block(data, text) if text else without_block(data)) == data:
+            expected = with_block(data, text) if text else without_block(data)
+            if expected == data:
                 state = "current"
         except (EvolvableError, BrokenBlock) as error:
             state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
-        found.append(_status(entry, state, why))
-    return found
+        statuses.append(_make_status(entry, state, why))
+    return statuses
 
 
 def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the copies; return those that were changed or could not be.
+    """Update the copies of accounts and projects; return those that changed or could not.
 
-    Off, it reads nothing of the library.
+    Where nothing is switched on, the library is not read.
     """
     if not read_record(home):
         return []
@@ -284,7 +276,7 @@ def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
         return [MemoryCopy("", "the clients", "", "broken", error.text)]
 
 
-def _text_of(library: Library, entry: ProjectMemoryFile) -> str:
+def _read_memory(library: Library, entry: ProjectMemoryFile) -> str:
     scope = Projects(library.store, Path.home()).scope_of(entry.folder)
     if scope is None:
         raise InvalidArgument(
@@ -303,27 +295,23 @@ def _check_consent(entry: ProjectMemoryFile) -> None:
         )
 
 
-def _write(entry: ProjectMemoryFile, text: str) -> bool:
-    """Have the file say `text`; without a text it has no block."""
+def _write_memory(entry: ProjectMemoryFile, text: str) -> bool:
+    """Write the block with `text`, or take it out for an empty text; return whether that changed
+    the file.
+    """
     _check_consent(entry)
     if not text:
         return remove_block(entry.path, entry.was_created, backup=False)[0]
     return write_block(entry.path, text, backup=False, private=False)[0]
 
 
-def _status(
+def _make_status(
     entry: ProjectMemoryFile, state: str, why: str = "", *, written: bool = False
 ) -> MemoryCopy:
-    titles = [TITLES[client] for client in entry.clients]
-    title = " and ".join(
-        filter(
-            None,
-            (", ".join(titles[:-1]), titles[-1]),
-        )
-    )
-    warning = next(
-        filter(None, (unread_warning(client, entry.path) for client in entry.clients)), ""
-    )
+    *first, last = [TITLES[client] for client in entry.clients]
+    title = f"{', '.join(first)} and {last}" if first else last
+    warnings = (unread_warning(client, entry.path) for client in entry.clients)
+    warning = next(filter(None, warnings), "")
     return MemoryCopy(
         ",".join(entry.clients),
         title,

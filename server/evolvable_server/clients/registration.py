@@ -26,24 +26,22 @@ from evolvable_server.environment import CONFIG, HOME, library_home, second_conf
 from evolvable_store.errors import InvalidArgument, Refused
 
 PATIENCE_SECONDS = 60
-"""How long its own command may take."""
+"""Seconds that a client's own command may take."""
 
 
-def keeps_formatting(found: Configuration) -> bool:
-    """Return whether Claude Code, which rewrites its files, would leave the form of this one as it
-    is.
-    """
-    if found.data is None:
+def keeps_formatting(configuration: Configuration) -> bool:
+    """Return whether Claude Code, which rewrites its files, would keep the form of this one."""
+    if configuration.data is None:
         return True
     # The form in which Claude Code writes its files.
-    written = json.dumps(found.values, indent=2, ensure_ascii=False)
-    return found.loose is None and found.text.rstrip("\n") == written
+    written = json.dumps(configuration.values, indent=2, ensure_ascii=False)
+    return configuration.loose is None and configuration.text.rstrip("\n") == written
 
 
 def run_client(machine: Machine, command: list[str]) -> str | None:
-    """Run a client's own command; return None, or what it said when it failed."""
+    """Run a client's own command; return None, or its error text when it failed."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=machine.project,
             stdin=subprocess.DEVNULL,
@@ -55,9 +53,9 @@ def run_client(machine: Machine, command: list[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0:
+    if process.returncode == 0:
         return None
-    return (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
+    return (process.stderr or process.stdout).strip()[:300] or f"exit code {process.returncode}"
 
 
 CACHE_TAG = "CACHEDIR.TAG"
@@ -67,26 +65,24 @@ uv and pipx put it at the top of theirs.
 """
 
 _UNTAGGED = "/pipx/.cache/"
-"""Where `pipx run` put its environments before it tagged them."""
+"""A part of the paths of `pipx run`'s environments, which older versions did not tag."""
 
 
 class PassingProgram(Refused):
-    """This program lies where it is cleared away some day; a configuration that named it would
-    break.
-    """
+    """This program lies in a cache: a configuration that named it would break some day."""
 
 
 def check_lasting(start: Start) -> None:
-    """Raise PassingProgram for a program in a cache, as `uvx`, `uv run --with` and `pipx run` put
-    it.
+    """Raise PassingProgram for a program in a cache: of `uvx`, `uv run --with` or `pipx run`.
 
-    Virtual environments are tagged as caches themselves, also lasting ones: only the folders above
-    one count.
+    A virtual environment is tagged as a cache itself, also a lasting one: only the folders above it
+    count.
     """
     folder = Path(start.command).parent
     # As named and as resolved: a link may lead into a cache.
     above = {*folder.parent.parents, *folder.resolve().parent.parents}
-    if _UNTAGGED in folder.as_posix() or any((place / CACHE_TAG).is_file() for place in above):
+    is_tagged = any((directory / CACHE_TAG).is_file() for directory in above)
+    if is_tagged or _UNTAGGED in folder.as_posix():
         raise PassingProgram(
             f"{start.command} lies in a cache, which is cleared away some day, so no client is "
             "given this path.",
@@ -96,46 +92,43 @@ def check_lasting(start: Start) -> None:
 
 
 def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
-    """Return the start of the server over the library in `home`, which is named only when it is not
-    the usual one.
+    """Return the start of the server over the library in `home`.
 
-    A second file of settings that this process has is named too.
+    env: the person's variables, which count before ours. A library that is not the usual one, and a
+    second file of settings of this process, are named in the environment.
     """
-    script = Path(sysconfig.get_path("scripts")) / (
-        "evolvable.exe" if sys.platform == "win32" else "evolvable"
-    )
-    place = {} if home == read_config({}).home else {HOME: str(home)}
-    second = {CONFIG: path} if (path := second_config()) else {}
-    # What the person names counts before ours.
-    variables = {**place, **second, **(env or {})}
+    variables = {} if home == read_config({}).home else {HOME: str(home)}
+    second = second_config()
+    if second:
+        variables[CONFIG] = second
+    variables |= env or {}
+    program = "evolvable.exe" if sys.platform == "win32" else "evolvable"
+    script = Path(sysconfig.get_path("scripts")) / program
     if script.is_file():
         return Start(str(script.absolute()), ("serve",), variables)
-    # -P: started in a project's folder, Python must not import that project's modules instead of
-    # ours.
-    return Start(
-        str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), variables
-    )
+    # -P: in a project's folder, Python must not import that project's modules instead of ours.
+    arguments = ("-P", "-m", "evolvable_server", "serve")
+    return Start(str(Path(sys.executable).absolute()), arguments, variables)
 
 
 NAME = "evolvable"
-"""What our server is called in a client unless a person says otherwise."""
+"""The name of our server in a client, unless a person gives another one."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class NotOurs(Refused):
-    """An entry of this name is there, and starts something else."""
+    """The entry of this name starts something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """What was done. done: connected, updated, unchanged, disconnected, or absent when there was
-    nothing to take out.
+    """The result of `connect` or `disconnect`.
 
+    done: connected, updated, unchanged, disconnected, or absent when there was nothing to take out.
     written: whether a file changed; not in a dry run. by: the client's own command where that did
-    it, else ''. diff: what changed in the file, or would. backup: the file as it was before, None
-    when there was none. hooks: the file whose hooks were written or taken out with it, or would be;
-    '' for none.
+    it, else ''. diff: the change of the file, also in a dry run. backup: the copy of the file, None
+    when there was no file. hooks: the file whose hooks changed, also in a dry run; '' for none.
     """
 
     client: str
@@ -186,19 +179,16 @@ def configuration_entry(
     return ConfigurationEntry(machine, client, scope, name, path)
 
 
-def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, Any] | None:
+def read_entry(place: ConfigurationEntry, configuration: Configuration) -> Mapping[str, Any] | None:
     """Return the entry that is there, None without one.
 
     Raise ConfigurationBroken when it is no object.
     """
-    table = found.values.get(place.client.table)
+    table = configuration.values.get(place.client.table)
     entry = table.get(place.name) if isinstance(table, dict) else None
     if not isinstance(table, dict | None) or not isinstance(entry, dict | None):
-        key = (
-            place.client.table
-            if not isinstance(table, dict | None)
-            else f"{place.client.table}.{place.name}"
-        )
+        is_table_broken = not isinstance(table, dict | None)
+        key = place.client.table if is_table_broken else f"{place.client.table}.{place.name}"
         raise config_files.ConfigurationBroken(place.path, f"{key} in it is no object")
     return entry
 
@@ -214,17 +204,15 @@ def entry_home(place: ConfigurationEntry) -> str:
 
 
 def is_ours(entry: Mapping[str, Any]) -> bool:
-    """Return whether an entry starts our server, of whatever installation."""
+    """Return whether an entry starts our server, of any installation."""
     entry = usual_entry(entry)
     command, args = str(entry.get("command", "")), entry.get("args")
     # By the form of the path and not by this system: WSL and Windows share files.
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []
-    return (
-        program.lower().removesuffix(".exe") == "evolvable"
-        or "evolvable" in words
-        or "evolvable_server" in words
-    )
+    if program.lower().removesuffix(".exe") == "evolvable":
+        return True
+    return "evolvable" in words or "evolvable_server" in words
 
 
 def connect(
@@ -235,18 +223,18 @@ def connect(
     trust: bool = False,
     hooks: bool = False,
 ) -> ClientConnection:
-    """Make the entry start our server so, and keep the other settings of the person. The second
-    time nothing changes.
+    """Make the entry start our server so, and keep the other settings of the person.
 
-    trust: all tools of it run unasked. hooks: the client's hooks are written too.
+    A second call changes nothing. trust: all tools of the server run unasked. hooks: the client's
+    hooks are written too.
 
-    Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading
-    and writing the file raise; the file is then as it was.
+    Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and the errors of
+    reading and writing the file. The file is then as it was.
     """
     _check_text(start)
     check_lasting(start)
-    found = config_files.read_configuration(place.path)
-    current = read_entry(place, found)
+    configuration = config_files.read_configuration(place.path)
+    current = read_entry(place, configuration)
     _check_ours(place, current)
     if trust and not place.client.trusting:
         raise InvalidArgument(
@@ -259,42 +247,40 @@ def connect(
             "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable "
             "setup --plugin CLIENT`).",
         )
-    entry = place.client.merge_entry(current, start, frozenset({HOME, CONFIG})) | (
-        dict(place.client.trusting) if trust else {}
-    )
-    warnings = [*strict_json_warnings(place.client, found), *_disabled_warning(entry)]
+    entry = place.client.merge_entry(current, start, frozenset({HOME, CONFIG}))
+    if trust:
+        entry |= place.client.trusting
+    warnings = [*strict_json_warnings(place.client, configuration), *_warn_of_disabled(entry)]
     if entry == current:
-        done = _connection(place, "unchanged", entry, warnings)
+        connection = _make_connection(place, "unchanged", entry, warnings)
     else:
-        done = _write_entry(
-            place, found, entry, "connected" if current is None else "updated", warnings, dry_run
-        )
-    if hooks and hook_files.write_hooks(
-        place.machine, place.client.name, start, _stamp(), dry_run=dry_run
-    ):
-        return replace(done, hooks=str(hook_files.hooks_path(place.machine, place.client.name)))
-    return done
+        done = "connected" if current is None else "updated"
+        connection = _write_entry(place, configuration, entry, done, warnings, dry_run)
+    machine, client = place.machine, place.client.name
+    if hooks and hook_files.write_hooks(machine, client, start, _time_stamp(), dry_run=dry_run):
+        return replace(connection, hooks=str(hook_files.hooks_path(machine, client)))
+    return connection
 
 
 def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientConnection:
-    """Take the entry out. Raise as connect."""
-    found = config_files.read_configuration(place.path)
-    current = read_entry(place, found)
+    """Take the entry, and the client's hooks, out. Raise as connect."""
+    configuration = config_files.read_configuration(place.path)
+    current = read_entry(place, configuration)
     _check_ours(place, current)
     if current is None:
-        done = _connection(place, "absent", None, [])
+        connection = _make_connection(place, "absent", None, [])
     else:
-        done = _write_entry(place, found, None, "disconnected", [], dry_run)
-    name = place.client.name
+        connection = _write_entry(place, configuration, None, "disconnected", [], dry_run)
     # `connect` writes hooks for the user alone.
-    if place.scope == USER and hook_files.remove_hooks(
-        place.machine, name, _stamp(), dry_run=dry_run
-    ):
-        return replace(done, hooks=str(hook_files.hooks_path(place.machine, name)))
-    return done
+    if place.scope != USER:
+        return connection
+    machine, client = place.machine, place.client.name
+    if hook_files.remove_hooks(machine, client, _time_stamp(), dry_run=dry_run):
+        return replace(connection, hooks=str(hook_files.hooks_path(machine, client)))
+    return connection
 
 
-def _stamp() -> str:
+def _time_stamp() -> str:
     return time.strftime("%Y%m%dT%H%M%S")
 
 
@@ -320,7 +306,7 @@ def _check_ours(place: ConfigurationEntry, current: Mapping[str, Any] | None) ->
 
 def _write_entry(
     place: ConfigurationEntry,
-    found: Configuration,
+    configuration: Configuration,
     entry: dict[str, Any] | None,
     done: str,
     warnings: list[str],
@@ -328,80 +314,78 @@ def _write_entry(
 ) -> ClientConnection:
     path = (place.client.table, place.name)
     # Before the client's own command runs: its failure leaves this text to be written.
-    text = config_files.edit_configuration(found, path, entry)
-    result = replace(
-        _connection(place, done, entry, warnings), diff=_diff(place.path, found.text, text)
-    )
-    by = _own_command(place, found, entry, done)
+    text = config_files.edit_configuration(configuration, path, entry)
+    result = _make_connection(place, done, entry, warnings)
+    result = replace(result, diff=_compare(place.path, configuration.text, text))
+    command = _find_own_command(place, configuration, entry, done)
     if dry_run:
-        return replace(result, by=" ".join(by), written=False)
-    stamp = _stamp()
-    if by:
+        return replace(result, by=" ".join(command), written=False)
+    stamp = _time_stamp()
+    if command:
         # The client's own command keeps no copy.
-        backup = config_files.back_up_configuration(found, stamp)
-        failure = run_client(place.machine, by) or _missing(place, found, entry)
+        backup = config_files.back_up_configuration(configuration, stamp)
+        failure = run_client(place.machine, command) or _check_change(place, configuration, entry)
         if failure is None:
-            return replace(
-                result,
-                by=" ".join(["claude", *by[1:3]]),
-                backup=str(backup) if backup else None,
-            )
+            by = " ".join(["claude", *command[1:3]])
+            return replace(result, by=by, backup=str(backup) if backup else None)
         result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")
         # The command may have written something before it failed.
-        found = config_files.read_configuration(place.path)
-        text = config_files.edit_configuration(found, path, entry)
-    backup = config_files.write_configuration(found, text, private=place.scope == USER, stamp=stamp)
+        configuration = config_files.read_configuration(place.path)
+        text = config_files.edit_configuration(configuration, path, entry)
+    backup = config_files.write_configuration(
+        configuration, text, private=place.scope == USER, stamp=stamp
+    )
     return replace(result, backup=str(backup) if backup else None)
 
 
-def _own_command(
-    place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str
+def _find_own_command(
+    place: ConfigurationEntry, configuration: Configuration, entry: dict[str, Any] | None, done: str
 ) -> list[str]:
-    """Return the client's own command for this change; [] where it has none, or would lose what a
-    person wrote.
+    """Return the client's own command for this change.
+
+    Return [] where it has none, or would lose what a person wrote.
     """
-    program = shutil.which("claude", path=place.machine.programs)
-    # It has no command that changes an entry which is there.
-    if (
-        place.client.name != "claude-code"
-        or done == "updated"
-        or not program
-        or not keeps_formatting(found)
-    ):
+    # Claude Code has no command that changes an entry which is there.
+    if place.client.name != "claude-code" or done == "updated":
         return []
-    change = (
-        ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
-    )
+    program = shutil.which("claude", path=place.machine.programs)
+    if not program or not keeps_formatting(configuration):
+        return []
+    if entry is None:
+        change = ["remove", place.name]
+    else:
+        change = ["add-json", place.name, json.dumps(entry)]
     return [program, "mcp", *change, "-s", place.scope]
 
 
-def _missing(
+def _check_change(
     place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None
 ) -> str | None:
-    """Return what another program's change did not do, or did besides; None when all is as it
-    should be.
-    """
+    """Return the error in another program's change of the file, None when there is none."""
     after = config_files.read_configuration(place.path)
-    now, table = read_entry(place, after), place.client.table
-    # The client may have added keys of its own to the entry.
-    if (now is None) != (entry is None) or (
-        entry and any(now and now.get(key) != entry[key] for key in entry)
-    ):
+    written, table = read_entry(place, after), place.client.table
+    if (written is None) != (entry is None):
         return "the entry is not as it should be"
-    servers, left = before.values.get(table), after.values.get(table)
+    # The client may have added keys of its own to the entry.
+    if entry and written and any(written.get(key) != entry[key] for key in entry):
+        return "the entry is not as it should be"
     lost = [key for key in before.values if key not in after.values and key != table]
-    lost += [
-        name
-        for name in (servers if isinstance(servers, dict) else ())
-        if name != place.name and (not isinstance(left, dict) or name not in left)
-    ]
+    old_servers, new_servers = before.values.get(table), after.values.get(table)
+    left = new_servers if isinstance(new_servers, dict) else {}
+    if isinstance(old_servers, dict):
+        lost += [name for name in old_servers if name != place.name and name not in left]
     return f"it lost {', '.join(lost)}" if lost else None
 
 
-def _connection(
+def _make_connection(
     place: ConfigurationEntry, done: str, entry: dict[str, Any] | None, warnings: list[str]
 ) -> ClientConnection:
-    client, connected = place.client, entry is not None
+    client = place.client
+    notes: list[str] = []
+    check: list[str] = []
+    if entry is not None:
+        notes = [note.format(name=place.name) for note in client.notes.get(place.scope, ())]
+        check = client.check(place.scope, place.name)
     return ClientConnection(
         client=client.name,
         title=client.title,
@@ -415,32 +399,32 @@ def _connection(
         diff="",
         backup=None,
         warnings=warnings,
-        notes=[note.format(name=place.name) for note in client.notes.get(place.scope, ())]
-        if connected
-        else [],
-        check=client.check(place.scope, place.name) if connected else [],
+        notes=notes,
+        check=check,
     )
 
 
-def _diff(path: Path, before: str, after: str) -> str:
-    """Return what changes, without the lines around it: they may hold the keys of other servers."""
+def _compare(path: Path, before: str, after: str) -> str:
+    """Return the difference without the lines around it: they may hold keys of other servers."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm=""
     )
     return "".join(f"{line}\n" for line in lines)
 
 
-def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
-    """Return why the client ignores a file, in which it wants strict JSON; [] where it does not."""
-    if not client.strict or found.loose is None:
+def strict_json_warnings(client: Client, configuration: Configuration) -> list[str]:
+    """Return why the client ignores a file that is not strict JSON; [] where it reads the file."""
+    if not client.strict or configuration.loose is None:
         return []
-    what, line, column = found.loose
+    what, line, column = configuration.loose
     return [
-        f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only "
-        "strict JSON: it ignores the whole file until that is taken out."
+        f"{configuration.path} has {what} at line {line}, column {column}, and {client.title} "
+        "reads only strict JSON: it ignores the whole file until that is taken out."
     ]
 
 
-def _disabled_warning(entry: Mapping[str, Any]) -> list[str]:
-    off = entry.get("enabled") is False or entry.get("disabled") is True
-    return ["The entry is switched off in the file; that was left as it is."] if off else []
+def _warn_of_disabled(entry: Mapping[str, Any]) -> list[str]:
+    is_disabled = entry.get("enabled") is False or entry.get("disabled") is True
+    if not is_disabled:
+        return []
+    return ["The entry is switched off in the file; that was left as it is."]

@@ -1,8 +1,8 @@
-"""The clients: where each keeps its configuration, how our entry is written, and which of them have
-called.
+"""The table of clients, and the log of the clients that called.
 
-Calls are noted in small files beside the library, after the first answer. Each file is written
-whole and replaced at once, so any number of processes may write it; the last one counts.
+The table says where each client has its configuration, and the form of our entry. Calls are logged
+in small files beside the library, after the answer. Each file is written whole and replaced at
+once, so any number of processes may write it; the last one counts.
 """
 
 import contextlib
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
 
 
 WAITS_SECONDS = 1.0
-"""How long Codex waits for a server that is not required before the first turn goes without it."""
+"""Seconds that Codex waits for a server that is not required, before its first turn."""
 
 
 def _claude_code_file(machine: Machine, scope: str) -> Path:
-    return (
-        machine.project / ".mcp.json"
-        if scope == PROJECT
-        else (machine.claude or machine.user) / ".claude.json"
-    )
+    if scope == PROJECT:
+        return machine.project / ".mcp.json"
+    return (machine.claude or machine.user) / ".claude.json"
 
 
 def _codex_file(machine: Machine, scope: str) -> Path:
@@ -57,21 +55,20 @@ def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
         return machine.user / "Library/Application Support/Claude" / FILE
     if machine.system != "win32":
         return machine.settings / "Claude" / FILE
-    return (_package_folder(machine) or machine.roaming / "Claude") / FILE
+    return (_find_package_folder(machine) or machine.roaming / "Claude") / FILE
 
 
-def _package_folder(machine: Machine) -> Path | None:
-    """Return the folder of an app that was installed as a package (MSIX): it does not see
-    %APPDATA%.
-    """
+def _find_package_folder(machine: Machine) -> Path | None:
+    """Return the folder of the app as a package (MSIX), which does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
-    found = sorted(path / "Claude" for path in packages if path.is_dir())
-    # A folder with the file counts before one that could hold it.
-    return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
+    folders = sorted(path / "Claude" for path in packages if path.is_dir())
+    # A folder with the file counts before one that could have it.
+    with_file = [path for path in folders if (path / FILE).is_file()]
+    return next(iter([*with_file, *folders]), None)
 
 
 EDITIONS = ("Code", "Code - Insiders", "VSCodium")
-"""Folders of settings; the first that is there is meant."""
+"""Folders of settings, of which the first that exists counts."""
 
 
 def _vscode_file(machine: Machine, scope: str) -> Path:
@@ -95,11 +92,10 @@ _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
 
 
 def _claude_code_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
-    own = (
-        machine.project / ".claude"
-        if scope == PROJECT
-        else machine.claude or machine.user / ".claude"
-    )
+    if scope == PROJECT:
+        own = machine.project / ".claude"
+    else:
+        own = machine.claude or machine.user / ".claude"
     return {Kind.SKILL: own / "skills", Kind.AGENT: own / "agents"}
 
 
@@ -114,51 +110,49 @@ _FOLDERS: Mapping[str, Callable[[Machine, str], Mapping[Kind, Path]]] = {
 }
 
 
-def _place(machine: Machine, text: str) -> Path:
-    """Return the path that a table names: a folder of the machine, and what lies below it."""
+def _resolve_place(machine: Machine, text: str) -> Path:
+    """Return the path of a text in the table: a folder of the machine, and the path below it."""
     root, _, rest = text.partition("/")
     folder: Path = getattr(machine, root)
     return folder / rest
 
 
 def _file_in_table(names: Mapping[str, Sequence[str]], machine: Machine, scope: str) -> Path | None:
-    """Return the file that is there of those that a client reads, else the first of them."""
-    places = [_place(machine, name) for name in names.get(scope, ())]
-    return next((place for place in places if place.is_file()), places[0] if places else None)
+    """Return the first existing file of those that a client reads, else the first of them."""
+    paths = [_resolve_place(machine, name) for name in names.get(scope, ())]
+    existing = [path for path in paths if path.is_file()]
+    return next(iter([*existing, *paths]), None)
 
 
 def _folders_in_table(
     names: Mapping[str, str], machine: Machine, scope: str
 ) -> Mapping[Kind, Path]:
-    return {Kind.SKILL: _place(machine, names[scope])} if scope in names else {}
+    return {Kind.SKILL: _resolve_place(machine, names[scope])} if scope in names else {}
 
 
-def _client(name: str, values: dict[str, Any]) -> Client:
-    """Return a client as its table describes it, with the functions of this module where places
-    need more.
+def _make_client(name: str, values: dict[str, Any]) -> Client:
+    """Return a client as its table describes it.
+
+    Where the table names no places, the functions of this module return them.
     """
     files, skills = values.pop("files", None), values.pop("skills", None)
     folders = partial(_folders_in_table, skills) if skills else _FOLDERS.get(name)
     file = partial(_file_in_table, files) if files else _FILES[name]
-    # What is left in the table are fields of Client.
-    return Client(
-        name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])}
-    )
+    # The other keys of the table are fields of Client.
+    fields = values | {"called": tuple(values["called"])}
+    return Client(name=name, file=file, folders=folders, **fields)
 
 
-CLIENTS = {
-    name: _client(name, values)
-    for name, values in tomllib.loads(
-        Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")
-    ).items()
-}
+_TABLE = Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")
+
+CLIENTS = {name: _make_client(name, values) for name, values in tomllib.loads(_TABLE).items()}
 """Each client by its name."""
 
 
 def all_clients() -> Mapping[str, Client]:
     """Return the clients with those of plugins, which replace none.
 
-    Metadata of distributions is read.
+    The metadata of all distributions is read.
     """
     more = {client.name: client for part in plugins.all_hooks().clients() for client in part}
     return {**more, **CLIENTS}
@@ -167,7 +161,7 @@ def all_clients() -> Mapping[str, Client]:
 CODEX, VSCODE = CLIENTS["codex"], CLIENTS["vscode"]
 
 FOLDER = "callers"
-"""The folder in the library's own that holds the files."""
+"""The folder of the log, in the library's folder."""
 
 CHANNEL = "channel"
 """The event of a host that was served from the stable channel."""
@@ -175,7 +169,7 @@ CHANNEL = "channel"
 EVENTS = {
     "initialize": "session",
     "server/discover": "session",
-    # A server that is just starting answers `server/discover` before it can remember who asked.
+    # A server that is just starting answers `server/discover` before this log exists.
     "tools/list": "session",
     "tools/call": "call",
     "skills/list": CHANNEL,
@@ -183,28 +177,28 @@ EVENTS = {
     "resources/read": CHANNEL,
     "resources/directory/read": CHANNEL,
 }
-"""Requests that are remembered, and as what."""
+"""The method of a logged request -> its event."""
 
 _SKILL, _OF_A_VERSION = "skill://", "skill://version."
 
 OURS = "evolvable"
-"""Clients whose names begin so are this program itself, and not remembered."""
+"""The beginning of the names of clients that are this program itself, and not logged."""
 
 MAX_FILES = 200
-"""A client says its name itself; beyond so many files nothing new is kept."""
+"""Files of the log: clients choose their names, so their number has no bound of its own."""
 
 # A busy client would otherwise write a file with every call.
 AGAIN_SECONDS = 60.0
-"""How soon the same thing of the same client is written again."""
+"""Seconds until the same event of the same client is logged again."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class HeardCall:
-    """Something that a client did. event: session, call or channel; at: when, in UTC.
+    """An event of a client.
 
-    protocol: the version it speaks.
+    event: session, call or channel. at: its time, in UTC. protocol: the version of the protocol.
     """
 
     client: str
@@ -215,7 +209,7 @@ class HeardCall:
 
 
 class ClientLogFile:
-    """Notes who calls this process."""
+    """Logs the clients that call this process."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
@@ -224,10 +218,10 @@ class ClientLogFile:
     async def note(
         self, ctx: "ServerRequestContext[Any, Any]", call_next: "CallNext"
     ) -> "HandlerResult":
-        """Middleware: answers first, then has a thread write who asked."""
+        """Answer, then have a thread log the client; a middleware of the SDK."""
         answer = await call_next(ctx)
         if ctx.method in EVENTS:
-            # Whatever a client says of itself, it has its answer.
+            # The client has its answer: an error of the log must not replace it.
             with contextlib.suppress(Exception):
                 self._note(ctx)
         return answer
@@ -237,29 +231,26 @@ class ClientLogFile:
         event, now = EVENTS[ctx.method], time.monotonic()
         if event == CHANNEL and not _is_of_channel(ctx):
             return
-        last_noted = self._last.get((name, event))
-        if (
-            not name
-            or name.startswith(OURS)
-            or (last_noted is not None and now - last_noted < AGAIN_SECONDS)
-        ):
+        if not name or name.startswith(OURS):
+            return
+        last_logged = self._last.get((name, event))
+        if last_logged is not None and now - last_logged < AGAIN_SECONDS:
             return
         if len(self._last) >= MAX_FILES:
             # A client with a new name for every call would fill the table.
             self._last.clear()
-        # Before the file is written: a folder that cannot be written is not tried with every call.
+        # Set before the file is written: a folder that cannot be written is not tried at each call.
         self._last[name, event] = now
         at = datetime.now(UTC).isoformat(timespec="seconds")
         call = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
-        threading.Thread(
-            target=_write, args=(self._folder, call), name="callers", daemon=True
-        ).start()
+        arguments = (self._folder, call)
+        threading.Thread(target=_write, args=arguments, name="callers", daemon=True).start()
 
 
 def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
-    """Return whether a request is answered with what hosts see.
+    """Return whether a request is answered from the stable channel.
 
-    Another URI names a version, or no skill.
+    The URI of any other request names a version, or no skill.
     """
     uri = str((ctx.params or {}).get("uri") or _SKILL)
     return uri.startswith(_SKILL) and not uri.startswith(_OF_A_VERSION)
@@ -270,22 +261,15 @@ def _client_identity(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
     if ctx.session.client_params is not None:
         info = ctx.session.client_params.client_info
         return info.name[:100], str(info.version)[:100]
-    # During the handshake the session does not know it yet.
+    # During the handshake the session has no parameters yet.
     client_info = (ctx.params or {}).get("clientInfo") or {}
     return str(client_info.get("name") or "")[:100], str(client_info.get("version") or "")[:100]
 
 
 def _write(folder: Path, call: HeardCall) -> None:
-    """Write one file; a place that cannot be written is no reason to bother a client."""
-    # A client's name may hold any character, a path separator too.
-    stem = (
-        re.sub(
-            r"[^a-z0-9]+",
-            "-",
-            call.client.lower(),
-        ).strip("-")[:60]
-        or "unnamed"
-    )
+    """Write one file; a folder that cannot be written is left to the debug log."""
+    # A client's name may have any character, a path separator too.
+    stem = re.sub(r"[^a-z0-9]+", "-", call.client.lower()).strip("-")[:60] or "unnamed"
     target = folder / f"client-{stem}.{call.event}.json"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -296,14 +280,17 @@ def _write(folder: Path, call: HeardCall) -> None:
 
 
 def read_client_log(home: Path) -> list[HeardCall]:
-    """Return what clients did last, newest first; what cannot be read is left out."""
-    found = []
+    """Return the last event of each kind of each client, newest first.
+
+    A file that cannot be read is left out.
+    """
+    calls = []
     for path in sorted((home / FOLDER).glob("client-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
             values = json.loads(read_regular(path))
             # A file of another version may have other keys; it is left out.
-            found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
-    return sorted(found, key=lambda call: call.at, reverse=True)
+            calls.append(HeardCall(**{key: str(value) for key, value in values.items()}))
+    return sorted(calls, key=lambda call: call.at, reverse=True)
 
 
 def has_hosts(home: Path) -> bool:
@@ -312,5 +299,5 @@ def has_hosts(home: Path) -> bool:
 
 
 def add_client_log(server: "LibraryServer", home: Path) -> None:
-    """Make the server remember who calls it."""
+    """Make the server log its clients."""
     server.middleware.append(ClientLogFile(home).note)

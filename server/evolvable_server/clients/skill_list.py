@@ -1,8 +1,7 @@
-"""Which skills Claude Code lists by itself: its setting `skillOverrides`, written from a collection
-of the library.
+"""Write Claude Code's setting `skillOverrides` from a collection: which skills it lists by itself.
 
-The skills stay in their folders, and a person can still call each by its name. What a person set
-there by hand stays.
+The skills stay in their folders, and a person can still call each by its name. A person's own
+values of the setting stay.
 """
 
 import contextlib
@@ -34,14 +33,15 @@ from evolvable_tools.verbs import (
 )
 
 KEY = "skillOverrides"
-"""Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""
+"""Claude Code's setting: skill -> how it is listed. Claude Code has it since 2.1.129."""
 
 SHORTEN = "evolvable setup --take shorten"
-"""What makes a collection of the skills that keep their description, and has Claude
-Code list it.
+"""The command that makes a collection of the skills that keep their description.
+
+It also has Claude Code list that collection.
 """
 
-# Longer than a choice takes; a command does not wait for one that hangs.
+# Seconds to wait for the lock: longer than a choice takes, and an end where a command hangs.
 _LOCK_SECONDS = 10
 
 
@@ -49,8 +49,8 @@ _LOCK_SECONDS = 10
 class ClientList:
     """One list of skills of Claude Code. project: '' for the list that it has in every project.
 
-    settings: the person's own file that decides about it. below: files that count less, the weakest
-    first. folders: the watched folders whose skills it holds.
+    settings: the person's own file that decides about the list. below: files that count less, the
+    weakest first. folders: the watched folders whose skills the list holds.
     """
 
     project: str
@@ -60,22 +60,23 @@ class ClientList:
 
     @property
     def title(self) -> str:
-        """Where it counts, in words: by the scope of the project's skills, or by its folder where
-        it has none.
+        """The projects that have it, in words.
+
+        A project is named by the scope of its skills, else by its folder.
         """
-        scope = next(
-            (folder.scope for folder in self.folders if folder.scope != USER_SCOPE), self.project
-        )
-        return f"in the project {scope}" if self.project else "in every project"
+        if not self.project:
+            return "in every project"
+        scopes = (folder.scope for folder in self.folders if folder.scope != USER_SCOPE)
+        return f"in the project {next(scopes, self.project)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """What a choice did to a client's settings. collection: '' when every skill is listed again.
+    """The change of a client's settings by a choice.
 
-    listed, hidden: the skills, by name. kept: those about which the person's own setting decides.
-    diff: of the file. backup: the file as it was, None for a new one. written: whether the file
-    changed.
+    collection: '' when every skill is listed again. listed, hidden: the names of the skills. kept:
+    those about which the person's own setting decides. diff: of the file. backup: the copy of the
+    file, None for a new one. written: whether the file changed.
     """
 
     settings: str
@@ -89,10 +90,8 @@ class ListChange:
 
 
 def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[ClientList]:
-    """Return the lists of Claude Code that watched folders are part of: that of every project
-    first.
-    """
-    home = (machine.claude or machine.user / ".claude").absolute()
+    """Return Claude Code's lists with skills of watched folders, that of every project first."""
+    home = _find_claude_folder(machine)
     skills = [folder for folder in folders if folder.kind is Kind.SKILL]
     # A watched folder is noted without links; a person's ~/.claude may be one.
     own = tuple(
@@ -100,17 +99,21 @@ def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[Cli
         for folder in skills
         if folder.path == (home / "skills").resolve() and folder.scope == USER_SCOPE
     )
-    found = [ClientList("", home / "settings.json", (), own)] if own else []
+    lists = [ClientList("", home / "settings.json", (), own)] if own else []
     for folder in skills:
         if folder not in own and folder.path.parts[-2:] == (".claude", "skills"):
-            found.append(_of_project(folder.path.parent.parent, home, own, folder))
-    return found
+            lists.append(_make_project_list(folder.path.parent.parent, home, own, folder))
+    return lists
+
+
+def _find_claude_folder(machine: Machine) -> Path:
+    return (machine.claude or machine.user / ".claude").absolute()
 
 
 def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientList:
     """Return the list of the open project, which may have no skills of its own.
 
-    Raise InvalidArgument without any.
+    Raise InvalidArgument where no folder of Claude Code is watched.
     """
     lists, project = client_lists(folders, machine), machine.project.resolve()
     for client_list in lists:
@@ -125,25 +128,26 @@ def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientLi
         raise InvalidArgument(
             f"{project} is your home folder, and no project.", "Leave out --project."
         )
-    return _of_project(project, (machine.claude or machine.user / ".claude").absolute(), own)
+    return _make_project_list(project, _find_claude_folder(machine), own)
 
 
 def chosen_lists(
     library: Library, machine: Machine
 ) -> list[tuple[ClientList, ListingChoice | None]]:
-    """Return the lists of Claude Code, each with what was chosen for it; that of the open project
-    where it has one.
+    """Return the lists of Claude Code, each with the choice for it, None without one.
+
+    The list of the open project is among them where it has a choice.
     """
     choices = {choice.settings: choice for choice in library.store.backend.collections.choices()}
-    found = client_lists(library.folders(), machine)
+    lists = client_lists(library.folders(), machine)
     with suppress(InvalidArgument):
         opened = project_list(library.folders(), machine)
-        if opened.settings in choices and opened not in found:
-            found.append(opened)
-    return [(client_list, choices.get(client_list.settings)) for client_list in found]
+        if opened.settings in choices and opened not in lists:
+            lists.append(opened)
+    return [(client_list, choices.get(client_list.settings)) for client_list in lists]
 
 
-def _of_project(
+def _make_project_list(
     project: Path, home: Path, own: tuple[WatchedFolder, ...], folder: WatchedFolder | None = None
 ) -> ClientList:
     # In the order in which Claude Code applies them: the user's, the project's, then the local
@@ -159,13 +163,13 @@ def listed_skills(library: Library, where: ClientList) -> list[ListedSkill]:
 
 
 def measure_list(where: ClientList, skills: Iterable[ListedSkill]) -> SkillListing:
-    """Return what a list holds with these skills, as the client's settings stand."""
+    """Return the content of a list with these skills, by the client's settings."""
     return measure_listing(skills, read_overrides(*where.below, where.settings))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredList:
-    """A list of Claude Code with its skills and what it holds of them."""
+    """A list of Claude Code with its skills and its content."""
 
     where: ClientList
     skills: Sequence[ListedSkill]
@@ -173,7 +177,7 @@ class MeasuredList:
 
     @property
     def text(self) -> str:
-        """How full it is, in a line."""
+        """The line that says how full the list is."""
         place = f" {self.where.title}" if self.where.project else ""
         hidden = len(self.listing.hidden)
         rest = f"; it does not list {hidden:,} more" if hidden else ""
@@ -181,8 +185,9 @@ class MeasuredList:
 
 
 def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
-    """Return the list in which skills lose their description: that of every project, else that of
-    the open one.
+    """Return the list in which skills lose their description, None where none does.
+
+    The list of every project is looked at before that of the open project.
     """
     project = str(machine.project.resolve())
     for where in client_lists(library.folders(), machine):
@@ -194,65 +199,50 @@ def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
 
 
 def room_of_projects(library: Library, machine: Machine) -> int:
-    """Return the characters that a project's own skills add to the list of every project, in the
-    fullest project.
-    """
+    """Return the characters that the fullest project's own skills add to the list."""
     sizes = [0]
     for where in client_lists(library.folders(), machine):
         overrides = read_overrides(*where.below, where.settings)
         own = [folder for folder in where.folders if where.project and folder.scope != USER_SCOPE]
         skills = [skill for folder in own for skill in read_skills(library, folder)]
+        whole = [skill for skill in skills if overrides.get(skill.name, Shown.WHOLE) is Shown.WHOLE]
         # One more for the line end between two entries.
-        sizes.append(
-            sum(
-                listed.size + 1
-                for listed in skills
-                if overrides.get(listed.name, Shown.WHOLE) is Shown.WHOLE
-            )
-        )
+        sizes.append(sum(skill.size + 1 for skill in whole))
     return max(sizes)
 
 
 def list_on_disk(machine: Machine) -> MeasuredList:
-    """Return the list of every project as its folder is now, whether the library watches that or
-    not.
-    """
-    home = (machine.claude or machine.user / ".claude").absolute()
-    where, skills = (
-        ClientList(
-            "",
-            home / "settings.json",
-            (),
-            (),
-        ),
-        list[ListedSkill](),
-    )
+    """Return the list of every project by the folder on disk, which need not be watched."""
+    home = _find_claude_folder(machine)
+    where = ClientList("", home / "settings.json", (), ())
+    skills = list[ListedSkill]()
     for number, name in enumerate(discover(str(home / "skills"), Kind.SKILL).directories):
         with suppress(OSError, EvolvableError):
             data = read_regular(home / "skills" / name / main_file(Kind.SKILL, name), MAX_FILE)
-            skills.append(
-                ListedSkill(number, name, name, len(summarize(parse_document(data)).description), 0)
-            )
+            description = summarize(parse_document(data)).description
+            skills.append(ListedSkill(number, name, name, len(description), 0))
     return MeasuredList(where, skills, measure_list(where, skills))
 
 
 def read_overrides(*files: Path) -> dict[str, Shown]:
-    """Return how the files say that skills are listed; a later file counts more.
+    """Return how the skills are listed by these files; a later file counts more.
 
-    A file that is broken says nothing.
+    A broken file is left out.
     """
-    found: dict[str, Shown] = {}
+    overrides: dict[str, Shown] = {}
     for path in files:
         try:
-            values = _overrides(config_files.read_configuration(path))
+            values = _read_values(config_files.read_configuration(path))
         except EvolvableError:
             continue
-        found |= {name: Shown(str(value)) for name, value in values.items() if value in list(Shown)}
-    return found
+        for name, value in values.items():
+            if value in list(Shown):
+                overrides[name] = Shown(str(value))
+    return overrides
 
 
-def _overrides(found: Configuration) -> dict[str, object]:
-    values = found.values.get(KEY)
+def _read_values(configuration: Configuration) -> dict[str, object]:
+    values = configuration.values.get(KEY)
     return dict(values) if isinstance(values, dict) else {}
 
 
@@ -261,9 +251,9 @@ def choose_collection(
 ) -> ListChange:
     """Have a client list the skills of one collection alone; '' has it list every skill again.
 
-    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person,
-    NotFound for the collection, ConfigurationBroken, ConfigurationNotWritten, Conflict,
-    LibraryBusy; then the settings are as they were.
+    A copy of the old settings is kept beside them. Raise Refused for anybody but a person, NotFound
+    for the collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy. Then
+    the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
     # A trial run makes no lock file.
@@ -273,11 +263,11 @@ def choose_collection(
 
 def lock_lists(library: Library) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the choices of lists while the body runs."""
-    # Of two commands at once one would forget what the other notes, and its settings would count as
-    # the person's own.
-    place = library.store.home / "locks"
-    place.mkdir(mode=0o700, exist_ok=True)
-    return exclusive(place / "listing.lock", _LOCK_SECONDS, "what a client lists")
+    # It guards the settings of clients together with the record of the choices. Of two commands at
+    # once one would lose the record of the other, whose values would count as the person's own.
+    folder = library.store.home / "locks"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return exclusive(folder / "listing.lock", _LOCK_SECONDS, "what a client lists")
 
 
 def _choose(
@@ -285,68 +275,59 @@ def _choose(
 ) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
     before = choice_of(library, where.settings)
-    found = config_files.read_configuration(where.settings)
-    own = _own(found, before)
+    configuration = config_files.read_configuration(where.settings)
+    own = _find_own(configuration, before)
     skills = listed_skills(library, where)
     plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
-    text = _with_overrides(found, {**own, **plan})
-    change = _change(where, name, skills, {**read_overrides(*where.below), **own, **plan}, own)
-    change = replace(change, diff=difference(where.settings, found.text, text))
+    text = _set_overrides(configuration, {**own, **plan})
+    overrides = {**read_overrides(*where.below), **own, **plan}
+    change = _make_change(where, name, skills, overrides, own)
+    change = replace(change, diff=difference(where.settings, configuration.text, text))
     if dry_run:
         return change
     written = {skill: (value,) for skill, value in plan.items()}
     choice = ListingChoice(where.settings, name, written, library.store.now())
-    backup = write_choice(library, found, text, choice, before, private=not where.project)
+    backup = write_choice(library, configuration, text, choice, before, private=not where.project)
     library.record(caller, "choose collection", f"{name or 'none'} {where.title}")
-    return replace(change, backup=backup, written=text != found.text)
+    return replace(change, backup=backup, written=text != configuration.text)
 
 
 def choice_of(library: Library, settings: Path) -> ListingChoice | None:
-    """Return what was chosen for the list that a file of settings decides about, None
-    for nothing.
-    """
-    return next(
-        (
-            choice
-            for choice in library.store.backend.collections.choices()
-            if choice.settings == settings
-        ),
-        None,
-    )
+    """Return the choice for the list that a file of settings decides about, None without one."""
+    choices = library.store.backend.collections.choices()
+    return next((choice for choice in choices if choice.settings == settings), None)
 
 
 def write_choice(
     library: Library,
-    found: Configuration,
+    configuration: Configuration,
     text: str,
     choice: ListingChoice,
     before: ListingChoice | None,
     *,
     private: bool,
 ) -> str | None:
-    """Write a client's settings and note the choice; return the copy of the file as it was, None
-    for a new one.
+    """Write a client's settings and record the choice.
 
-    before: what was chosen until now. Raise as `choose_collection`; then settings and choice are as
-    they were.
+    Return the copy of the old file, None for a new file. before: the earlier choice. Raise as
+    `choose_collection`. Then settings and choice are as they were.
     """
     backend = library.store.backend.collections
     if choice.collection:
-        # Noted first, with what is there now, so that after a kill at any point the settings can be
-        # taken out again.
-        backend.choose(
-            replace(
-                choice, written=_merge_written(before.written if before else {}, choice.written)
-            )
-        )
+        # Recorded before the file is written, with the values of both choices: after a kill at any
+        # point, all of our values in the file can be taken out.
+        written = _merge_written(before.written if before else {}, choice.written)
+        backend.choose(replace(choice, written=written))
     backup = None
     try:
-        if text != found.text:
+        if text != configuration.text:
             stamp = time.strftime("%Y%m%dT%H%M%S")
-            backup = config_files.write_configuration(found, text, private=private, stamp=stamp)
+            backup = config_files.write_configuration(
+                configuration, text, private=private, stamp=stamp
+            )
     except EvolvableError:
-        # The file is as it was, so the note of it is too.
-        _restore(library, choice.settings, before)
+        # The file is as it was, so the record has to be too.
+        _restore_choice(library, choice.settings, before)
         raise
     if choice.collection:
         backend.choose(choice)
@@ -355,12 +336,12 @@ def write_choice(
     return str(backup) if backup else None
 
 
-def _own(found: Configuration, choice: ListingChoice | None) -> dict[str, object]:
-    """Return the settings of skills that a person added."""
-    overrides = _overrides(found)
+def _find_own(configuration: Configuration, choice: ListingChoice | None) -> dict[str, object]:
+    """Return the values of the setting that a person added."""
+    values = _read_values(configuration)
     return {
         skill: value
-        for skill, value in overrides.items()
+        for skill, value in values.items()
         if choice is None or not choice.is_added(skill, value)
     }
 
@@ -374,7 +355,7 @@ def _merge_written(
     }
 
 
-def _restore(library: Library, settings: Path, before: ListingChoice | None) -> None:
+def _restore_choice(library: Library, settings: Path, before: ListingChoice | None) -> None:
     backend = library.store.backend.collections
     if before is None:
         backend.forget(settings)
@@ -383,28 +364,26 @@ def _restore(library: Library, settings: Path, before: ListingChoice | None) -> 
 
 
 def take_out(choice: ListingChoice) -> None:
-    """Take what was written for a collection out of a client's settings; a copy of the file is kept
-    beside it.
+    """Take the values of a collection out of a client's settings; a copy of the file is kept.
 
-    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they
+    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict. Then the settings are as they
     were.
     """
-    found = config_files.read_configuration(choice.settings)
-    text = _with_overrides(found, _own(found, choice))
-    if text != found.text:
-        config_files.write_configuration(
-            found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S")
-        )
+    configuration = config_files.read_configuration(choice.settings)
+    text = _set_overrides(configuration, _find_own(configuration, choice))
+    if text != configuration.text:
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        config_files.write_configuration(configuration, text, private=False, stamp=stamp)
 
 
-def _with_overrides(found: Configuration, overrides: Mapping[str, object]) -> str:
-    if not overrides and KEY not in found.values:
-        return found.text
+def _set_overrides(configuration: Configuration, overrides: Mapping[str, object]) -> str:
+    if not overrides and KEY not in configuration.values:
+        return configuration.text
     # None takes the whole key out.
-    return config_files.edit_configuration(found, (KEY,), dict(overrides) or None)
+    return config_files.edit_configuration(configuration, (KEY,), dict(overrides) or None)
 
 
-def _change(
+def _make_change(
     where: ClientList,
     name: str,
     skills: Sequence[ListedSkill],
@@ -412,24 +391,14 @@ def _change(
     own: Mapping[str, object],
 ) -> ListChange:
     names = sorted({skill.name for skill in skills})
-    hidden = [
-        skill_name
-        for skill_name in names
-        if overrides.get(skill_name) in (Shown.PERSON, Shown.NEVER)
-    ]
-    listed_names = [skill_name for skill_name in names if skill_name not in set(hidden)]
-    return ListChange(
-        str(where.settings),
-        name,
-        listed_names,
-        hidden,
-        [skill_name for skill_name in names if skill_name in own],
-        "",
-    )
+    hidden = [skill for skill in names if overrides.get(skill) in (Shown.PERSON, Shown.NEVER)]
+    listed = [skill for skill in names if skill not in set(hidden)]
+    kept = [skill for skill in names if skill in own]
+    return ListChange(str(where.settings), name, listed, hidden, kept, "")
 
 
 def difference(path: Path, before: str, after: str) -> str:
-    """Return what changes, without the lines around it: settings may hold keys."""
+    """Return the difference without the lines around it: settings may hold secret keys."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm=""
     )
@@ -437,8 +406,9 @@ def difference(path: Path, before: str, after: str) -> str:
 
 
 def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoice) -> list[str]:
-    """Return the skills that are listed beside a collection: they came, or left it, after it was
-    chosen.
+    """Return the skills that are listed beside a collection.
+
+    They came, or left the collection, after it was chosen.
     """
     members = library.store.backend.collections.members().get(choice.collection, ())
     overrides = read_overrides(*where.below, where.settings)
@@ -449,11 +419,5 @@ def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoic
     }
     skills = listed_skills(library, where)
     wanted_names = {skill.name for skill in skills if skill.id in set(members)} | own
-    return sorted(
-        {
-            candidate.name
-            for candidate in skills
-            if candidate.name not in wanted_names
-            and overrides.get(candidate.name) in (None, Shown.WHOLE)
-        }
-    )
+    other_names = {skill.name for skill in skills} - wanted_names
+    return sorted(name for name in other_names if overrides.get(name) in (None, Shown.WHOLE))

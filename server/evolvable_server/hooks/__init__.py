@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from evolvable_server.hooks.named_sessions import named_session
 else:
     __getattr__ = late_names(
-        __name__,
-        {
-            "dispatch": "HookDispatcher parse_event",
-            "named_sessions": "named_session",
-        },
+        __name__, {"dispatch": "HookDispatcher parse_event", "named_sessions": "named_session"}
     )
 
 __all__ = ["HookDispatcher", "named_session", "parse_event"]

@@ -22,7 +22,7 @@ MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
 
 USUAL = ("claude-code", "codex")
-"""Clients whose names of events and fields are the usual ones."""
+"""Clients whose names of events and fields need no translation."""
 
 QUEUED = ("Stop", "SessionEnd")
 """Events that only queue a review."""
@@ -42,24 +42,23 @@ def main() -> None:
     # SystemExit and KeyboardInterrupt too: a hook always ends with 0.
     except BaseException as error:
         # stderr of a hook that succeeds is shown to nobody who did not ask for it.
-        homeless = isinstance(error, RuntimeError) and os.path.expanduser("~") == "~"
-        message = (
-            NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
-        )
+        message = f"{type(error).__name__}: {ascii(str(error))[:300]}"
+        # Path.home raises RuntimeError for an account without a home directory.
+        if isinstance(error, RuntimeError) and os.path.expanduser("~") == "~":
+            message = NO_ACCOUNT_HOME
         os.write(2, f"evolvable-hook: {message}\n".encode())
     # The interpreter's own end takes time, and could still fail.
     os._exit(0)
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Return what the client shall read, '' for nothing.
-
-    Queues or notes what the event asks for.
+    """Record the event of the payload on stdin, and return the answer for the client, '' for
+    none.
     """
     if not hooks_on(os.environ):
         return ""
-    payload = _payload()
-    client = arguments[1] if len(arguments) > 1 else _client(payload)
+    payload = _read_payload()
+    client = arguments[1] if len(arguments) > 1 else _guess_client(payload)
     event: object = arguments[0] if arguments else payload.get("hook_event_name")
     if client not in USUAL:
         from evolvable_server.hooks.payload_forms import usual_event, usual_payload
@@ -76,7 +75,7 @@ def run(arguments: Sequence[str]) -> str:
 
         home = library_home(os.environ)
         if not _is_plain(home):
-            _check(home)
+            _check_home(home)
         if enqueue(home, payload) and event == ENDED:
             from evolvable_server.auto_switch import start_if_on
 
@@ -90,7 +89,7 @@ def run(arguments: Sequence[str]) -> str:
 def _is_plain(home: str) -> bool:
     """Return whether a home is this account's and in no work tree.
 
-    Any other one is looked at with more imports.
+    Any other home is checked by `check_home`, which needs more imports.
     """
     folder = os.path.realpath(home)
     with suppress(OSError):
@@ -103,7 +102,7 @@ def _is_plain(home: str) -> bool:
     return False
 
 
-def _check(home: str) -> None:
+def _check_home(home: str) -> None:
     """Raise UntrustedHome for a home that another account or a repository decides about."""
     from evolvable_server.person_config import registered_homes
     from evolvable_store import check_home
@@ -111,8 +110,8 @@ def _check(home: str) -> None:
     check_home(home, registered_homes)
 
 
-def _payload() -> dict[str, object]:
-    """Return what stands on stdin, {} when that is no JSON object."""
+def _read_payload() -> dict[str, object]:
+    """Return the JSON object on stdin, {} when there is none."""
     import json
 
     # Started by hand: nothing comes on stdin.
@@ -125,8 +124,8 @@ def _payload() -> dict[str, object]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _client(payload: dict[str, object]) -> str:
-    """Return whose payload this is, by where its transcript lies."""
+def _guess_client(payload: dict[str, object]) -> str:
+    """Return the client that sent a payload, by the name of its transcript."""
     name = os.path.basename(str(payload.get("transcript_path") or ""))
     # Codex names its transcripts so.
     return "codex" if name.startswith("rollout-") else "claude-code"

@@ -29,13 +29,7 @@ from evolvable_store import Head, Identity, Principal, enqueue, format_time
 from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
 from evolvable_store.storage import Binding, WatchedFolder
 from evolvable_store.workingcopy import record_maker
-from evolvable_tools import (
-    AgentLocator,
-    Caller,
-    Library,
-    SkillLocator,
-    agent_of_copy,
-)
+from evolvable_tools import AgentLocator, Caller, Library, SkillLocator, agent_of_copy
 from evolvable_tools.outcomes import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS
@@ -44,23 +38,22 @@ from evolvable_tools.verbs import note_load
 MAX_TEXT = 200_000
 """Characters of one field that are looked at."""
 
-
 _NAMES = tuple(field.name for field in fields(HookEvent))
 
 
 def parse_event(payload: Mapping[str, Any]) -> HookEvent:
-    """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the
-    rest.
+    """Return the event in a payload; the input of its tool may stand in `tool_input` or beside the
+    other fields.
     """
     tool_input = payload.get("tool_input")
     # Fields of the payload count before an argument of the tool that has the same name.
     values = {**(tool_input if isinstance(tool_input, Mapping) else {}), **payload}
-    texts = {name: _text(values.get(name)) for name in _NAMES}
-    texts["event"] = _text(payload.get("hook_event_name"))
+    texts = {name: _to_text(values.get(name)) for name in _NAMES}
+    texts["event"] = _to_text(payload.get("hook_event_name"))
     return HookEvent(**texts)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         value = shlex.join(value)  # a command as a list of words
     # A client leaves a placeholder as it stands when it has nothing to put there.
@@ -83,7 +76,7 @@ def record_loads(
     if event.tool_name in SUBAGENT_TOOLS:
         _record_start(library, caller, event, event.subagent_type)
         return noted
-    for binding in _opened_bindings(library, event):
+    for binding in _find_opened_bindings(library, event):
         if binding.version is None or caller.session is None:
             continue
         _check_writable(library)
@@ -113,7 +106,7 @@ def _check_writable(library: Library) -> None:
         )
 
 
-def _opened_bindings(library: Library, event: HookEvent) -> list[Binding]:
+def _find_opened_bindings(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
@@ -129,8 +122,8 @@ def _opened_bindings(library: Library, event: HookEvent) -> list[Binding]:
         return []
     # Only the main file opens a skill.
     documents = [path for path in paths if path.casefold().endswith("skill.md")]
-    found = filter(None, map(places.by_path, documents[:MAX_LOADED_PATHS]))
-    return [binding for binding, inside in found if inside.casefold() == "skill.md"]
+    bound_files = filter(None, map(places.by_path, documents[:MAX_LOADED_PATHS]))
+    return [binding for binding, inside in bound_files if inside.casefold() == "skill.md"]
 
 
 TOOLS = (
@@ -152,45 +145,39 @@ _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Move to): (.+?)\s*$", re
 
 
 def record_writes(library: Library, event: HookEvent, at: str | None = None) -> list[str]:
-    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote
-    in.
+    """Import the files that this use of a tool wrote for the agent; return their directories.
 
-    at: when that was, by default now. What was saved since then is not imported: it may be somebody
-    else's.
+    at: when that was, by default now. A file that was saved since then is not imported: another
+    author may have written it.
     """
     if event.tool_name not in TOOLS:
         return []
-    paths = (
-        [event.file_path]
-        if event.file_path
-        else _PATCHED.findall(event.command)[:MAX_WRITTEN_PATHS]
-    )
+    paths = [event.file_path] if event.file_path else _PATCHED.findall(event.command)
+    paths = paths[:MAX_WRITTEN_PATHS]
     if at is not None:
-        paths = [
-            path
-            for path in paths
-            if _is_older(os.path.join(event.cwd, path), datetime.fromisoformat(at))
-        ]
+        moment = datetime.fromisoformat(at)
+        paths = [path for path in paths if _is_older(os.path.join(event.cwd, path), moment)]
     identity = Identity(Principal.AGENT, f"hook:{event.client[:40] or 'client'}")
     noted = []
     for folder in library.folders():
-        inside = list(_inside(folder, paths, event.cwd))
-        directories = (
-            library.working_copies.copy(folder).directories_at(inside) if inside else set()
-        )
+        inside = list(_find_inside(folder, paths, event.cwd))
+        directories = set[str]()
+        if inside:
+            directories = library.working_copies.copy(folder).directories_at(inside)
         if directories:
             _check_writable(library)
             sync = library.working_copies.sync_as(folder, directories, identity)
-            done = {resource.directory for resource in sync.taken} | {
-                waiting.directory for waiting in sync.held
-            }
-            _attribute(library, folder, directories - done, identity, at or library.store.now())
+            done = {resource.directory for resource in sync.taken}
+            done |= {waiting.directory for waiting in sync.held}
+            _attribute_versions(
+                library, folder, directories - done, identity, at or library.store.now()
+            )
             _note_own(library, folder, directories, event.session_id)
         noted += sorted(directories)
     return noted
 
 
-def _inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[str]:
+def _find_inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[str]:
     for path in paths:
         # Linux takes no path of more than 4,096 bytes.
         if path and "\0" not in path and len(path) <= 4096 and (os.path.isabs(path) or cwd):
@@ -206,10 +193,10 @@ def _is_older(path: str, at: datetime) -> bool:
     return False
 
 
-def _attribute(
+def _attribute_versions(
     library: Library, folder: WatchedFolder, directories: set[str], identity: Identity, at: str
 ) -> None:
-    """Say of versions that a server imported a moment before this time that the agent made them."""
+    """Record the agent as the maker of versions that a server imported shortly before this time."""
     bindings = library.working_copies.bindings.of_directories(folder, directories)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bindings.values()})
     for binding in bindings.values():
@@ -222,13 +209,12 @@ def _attribute(
 
 
 def _note_own(library: Library, folder: WatchedFolder, directories: set[str], session: str) -> None:
-    """Keep that a session wrote these directories: it reads its own new text without marks."""
+    """Record that a session wrote these directories: it reads its own new text without marks."""
     if not session:
         return
     bindings = library.working_copies.bindings.of_directories(folder, directories).values()
-    for authors in library.store.backend.authorship.newest_authors(
-        [binding.resource for binding in bindings]
-    ).values():
+    resources = [binding.resource for binding in bindings]
+    for authors in library.store.backend.authorship.newest_authors(resources).values():
         library.note_made(session, authors.maker.operation)
 
 
@@ -277,42 +263,41 @@ class HookDispatcher:
             return EMPTY_ANSWER
 
     def _answer_event(self, event: HookEvent) -> str:
-        caller = self._caller_of(event)
+        caller = self._find_caller(event)
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
-            # Qwen Code reports a prompt again with each request for it.
-            if (
-                event.prompt_id
-                and caller.session
-                and not self._offered.begin_prompt(caller.session, event.prompt_id)
-            ):
-                return EMPTY_ANSWER
-            text = suggest_skills(
-                self._library, caller, event.prompt, self._offered, self._library.dependencies
-            )
-            news = self._news(caller, event)
-            suffix = (
-                f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
-            )
-            whole = (text + suffix).strip()
-            return context_answer(event.client, event.event, whole, news) if whole else EMPTY_ANSWER
+            return self._answer_prompt(caller, event)
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
             # Last: a prompt is not kept waiting, and this event shows that the library records.
             self._record_waiting()
-        elif (
-            event.event in ("Stop", "SessionEnd")
-            and event.transcript_path
-            and self._config.review != "off"
-        ):
+        is_end = event.event in ("Stop", "SessionEnd")
+        if is_end and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
         return EMPTY_ANSWER
 
-    def _news(self, caller: Caller, event: HookEvent) -> str:
-        """Return what automatic reviews have to tell the person, once in a session; '' where they
-        are off.
-        """
+    def _answer_prompt(self, caller: Caller, event: HookEvent) -> str:
+        """Return the skills that fit a prompt, and the news of automatic reviews."""
+        if self._is_repeated(caller.session, event.prompt_id):
+            return EMPTY_ANSWER
+        text = suggest_skills(
+            self._library, caller, event.prompt, self._offered, self._library.dependencies
+        )
+        news = self._read_news(caller, event)
+        if news:
+            text += f"\n{news}\nreview_inbox decides on lessons; ask the user first."
+        text = text.strip()
+        return context_answer(event.client, event.event, text, news) if text else EMPTY_ANSWER
+
+    def _is_repeated(self, session: str | None, prompt_id: str) -> bool:
+        # Qwen Code reports a prompt again with each request for it.
+        if not session or not prompt_id:
+            return False
+        return not self._offered.begin_prompt(session, prompt_id)
+
+    def _read_news(self, caller: Caller, event: HookEvent) -> str:
+        """Return the news of automatic reviews, once in a session; '' where they are off."""
         if caller.session is None or not read_switch(self._config.home).covers(event.cwd):
             return ""
         from evolvable_server.auto_queue import review_news  # few switched automatic reviews on
@@ -329,7 +314,7 @@ class HookDispatcher:
             event = parse_event({**waiting.payload, "hook_event_name": USED_TOOL})
             try:
                 # That client may be another one.
-                caller = replace(self._caller_of(event), connection=None)
+                caller = replace(self._find_caller(event), connection=None)
                 record_loads(self._library, caller, event, self._offered)
                 record_writes(self._library, event, waiting.at)
             # The library still refuses, and would refuse the others.
@@ -341,7 +326,7 @@ class HookDispatcher:
             # After a failure too: an event that always fails must not come back without an end.
             waiting.remove()
 
-    def _caller_of(self, event: HookEvent) -> Caller:
+    def _find_caller(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
         caller = replace(
             self._caller, session=event.session_id[:200] or None, project=event.cwd or None
@@ -352,15 +337,14 @@ class HookDispatcher:
 
 
 def _start_reviews(config: Config, payload: Mapping[str, Any]) -> None:
-    """Start the reviews that are due, as a person says something in a project where they are made
-    by themselves.
+    """Start the reviews that are due at a prompt in a project with automatic reviews.
 
-    Some clients tell no end of a session, and the next session may be too short for its server to
-    look.
+    Some clients report no end of a session, and the next session may be too short for its server to
+    start them.
     """
-    if payload.get("hook_event_name") == "UserPromptSubmit" and read_switch(config.home).covers(
-        _text(payload.get("cwd"))
-    ):
+    if payload.get("hook_event_name") != "UserPromptSubmit":
+        return
+    if read_switch(config.home).covers(_to_text(payload.get("cwd"))):
         from evolvable_server.auto_queue import start_if_due  # few switched automatic reviews on
 
         with suppress(OSError):
@@ -368,7 +352,7 @@ def _start_reviews(config: Config, payload: Mapping[str, Any]) -> None:
 
 
 def answer_without_server(payload: Mapping[str, Any]) -> str:
-    """Return what the client shall read, '' for nothing.
+    """Return the answer for the client, '' for none.
 
     Raise as Library.open: a library is not made here.
     """
@@ -386,13 +370,10 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
             caller = make_caller(config, library, Identity(Principal.AGENT, "hook"))
             client_caller = replace(caller, session=None, connection=client_connection())
             _start_reviews(config, payload)
-            if (
-                payload.get("client") == OPENCODE
-                and payload.get("hook_event_name") == "UserPromptSubmit"
-            ):
-                name_session(
-                    config.home, client_caller.connection, _text(payload.get("session_id"))
-                )
+            is_prompt = payload.get("hook_event_name") == "UserPromptSubmit"
+            if is_prompt and payload.get("client") == OPENCODE:
+                session = _to_text(payload.get("session_id"))
+                name_session(config.home, client_caller.connection, session)
             answer = HookDispatcher(config, library, client_caller).answer(payload)
     except TryAgain:  # it could not even be opened
         if config.hooks:

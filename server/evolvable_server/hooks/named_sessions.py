@@ -1,8 +1,8 @@
 """The session that a hook of a client named last, for the server that the same client process
 started.
 
-A client that gives its servers no name of its session, as OpenCode, says it to its hooks. Hook and
-server find the client above them by themselves, so no caller can speak for another.
+Some clients, such as OpenCode, name their session to their hooks and not to their servers. Hook and
+server find the client process above them by themselves, so no caller can speak for another.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ MAX_NAMED = 200
 def name_session(home: Path, connection: str | None, session: str) -> None:
     """Keep the session that a client process works in.
 
-    Raises nothing: without it, sessions are those of processes.
+    Raise nothing: without it, each process has a session of its own.
     """
     if not connection or not session:
         return
-    place = _place(home, connection)
+    place = _make_path(home, connection)
     with contextlib.suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A client that is known replaces its own file.
+        # A client that named a session before replaces its own file.
         if not place.exists():
             _make_room(place.parent)
         write_private(place, session)
@@ -36,12 +36,12 @@ def named_session(home: Path, connection: str | None) -> str | None:
     if not connection:
         return None
     try:
-        return read_regular(_place(home, connection)).decode("utf-8") or None
+        return read_regular(_make_path(home, connection)).decode("utf-8") or None
     except (OSError, ValueError):
         return None
 
 
-def _place(home: Path, connection: str) -> Path:
+def _make_path(home: Path, connection: str) -> Path:
     return home / "hooks" / "named" / file_name(connection)
 
 

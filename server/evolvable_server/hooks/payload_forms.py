@@ -34,7 +34,7 @@ _ARGUMENTS = {
 
 
 def usual_payload(client: object, payload: Mapping[str, object]) -> dict[str, object]:
-    """Return a payload with Claude Code's names, as it is where the client uses them itself."""
+    """Return a payload with Claude Code's names; unchanged where the client uses them itself."""
     names = _ARGUMENTS.get(str(client))
     if names is None:
         return dict(payload)
@@ -47,11 +47,11 @@ def usual_payload(client: object, payload: Mapping[str, object]) -> dict[str, ob
     session = usual.get("session_id")
     # The name becomes a part of a path.
     if client == OPENCODE and isinstance(session, str) and os.sep not in session:
-        usual["transcript_path"] = _in_database(session)
+        usual["transcript_path"] = _make_database_path(session)
     return usual
 
 
-def _in_database(session: str) -> str:
+def _make_database_path(session: str) -> str:
     """Return the path that names a session of OpenCode in its database."""
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return os.path.join(data, "opencode", "opencode.db", session)
@@ -59,7 +59,9 @@ def _in_database(session: str) -> str:
 
 def usual_event(client: object, event: object) -> object:
     """Return the name that Claude Code gives an event."""
-    return _EVENTS.get(event, event) if client == COPILOT and isinstance(event, str) else event
+    if client == COPILOT and isinstance(event, str):
+        return _EVENTS.get(event, event)
+    return event
 
 
 def context_answer(client: str, event: str, text: str, message: str = "") -> str:
@@ -68,10 +70,9 @@ def context_answer(client: str, event: str, text: str, message: str = "") -> str
     """
     if client == COPILOT:
         return json.dumps({"additionalContext": text})
-    message_fields = {"systemMessage": f"Evolvable: {message}"} if message else {}
-    return json.dumps(
-        {
-            "hookSpecificOutput": {"hookEventName": event, "additionalContext": text},
-            **message_fields,
-        }
-    )
+    answer: dict[str, object] = {
+        "hookSpecificOutput": {"hookEventName": event, "additionalContext": text}
+    }
+    if message:
+        answer["systemMessage"] = f"Evolvable: {message}"
+    return json.dumps(answer)

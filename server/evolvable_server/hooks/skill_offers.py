@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING
 
 from evolvable_store import file_name, read_regular, write_private
 from evolvable_store.resource import Ref
-from evolvable_tools import (
-    AuthorKind,
-    Caller,
-    Library,
-    author_words,
-    split_marks,
-)
+from evolvable_tools import AuthorKind, Caller, Library, author_words, split_marks
 from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
 from evolvable_tools.verbs import FoundSkills, find_skill, record_impressions
 
@@ -34,10 +28,7 @@ DAYS = 7.0
 """Days after its last offer for which a session is remembered."""
 
 NEWS = 0
-"""In place of a skill, in the offers of a session: the line of automatic reviews.
-
-No resource has this number.
-"""
+"""The number of the news of automatic reviews in the offers of a session; no resource has it."""
 
 # A client chooses the names of its sessions: the limits bound the number of files.
 SESSIONS, SKILLS = 200, 50
@@ -45,7 +36,7 @@ SESSIONS, SKILLS = 200, 50
 
 
 class OfferLog:
-    """What a library's sessions were offered. Being offered is no use."""
+    """The skills that the sessions of a library were offered. An offer does not count as a use."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "hooks" / "offered"
@@ -53,16 +44,16 @@ class OfferLog:
     def claim(self, session: str, resource: int, search_id: str) -> bool:
         """Return whether this skill may be offered to this session: True once, to one process.
 
-        False too where nothing can be remembered, or the session was offered enough.
+        False too where the offer cannot be recorded, or the session was offered SKILLS skills.
         """
         try:
-            place = self._made_place(session)
+            place = self._make_folder(session)
             if sum(1 for _ in os.scandir(place)) >= SKILLS:
                 return False
             # "x": of two processes at once, the one that creates the file offers the skill.
             with (
                 open(place / str(resource), "x", encoding="utf-8") as file,
-                _unless_written(place / str(resource)),
+                _remove_unless_written(place / str(resource)),
             ):
                 file.write(json.dumps({"search_id": search_id}))
                 file.flush()
@@ -74,13 +65,13 @@ class OfferLog:
         """Return whether this prompt of a session is new: Qwen Code reports one again with each
         request for it.
 
-        False too where that cannot be remembered, so that nothing is said twice.
+        False too where that cannot be recorded, so that nothing is offered twice.
         """
         try:
-            last = self._made_place(session) / "prompt"
-            if last.is_file() and read_regular(last).decode("utf-8", "replace") == prompt_id:
+            file = self._make_folder(session) / "prompt"
+            if file.is_file() and read_regular(file).decode("utf-8", "replace") == prompt_id:
                 return False
-            write_private(last, prompt_id)
+            write_private(file, prompt_id)
             return True
         except (OSError, ValueError):
             return False
@@ -90,17 +81,17 @@ class OfferLog:
         not.
         """
         try:
-            record = json.loads(read_regular(self._place(session) / str(resource)))
+            record = json.loads(read_regular(self._make_path(session) / str(resource)))
         except (OSError, ValueError):
             return None
         search = record.get("search_id") if isinstance(record, dict) else None
         return search if isinstance(search, str) else None
 
-    def _place(self, session: str) -> Path:
+    def _make_path(self, session: str) -> Path:
         return self._folder / file_name(session)
 
-    def _made_place(self, session: str) -> Path:
-        place = self._place(session)
+    def _make_folder(self, session: str) -> Path:
+        place = self._make_path(session)
         if not place.is_dir():
             # Only as a session begins, so that no other prompt waits for it.
             self._clean_up()
@@ -108,21 +99,21 @@ class OfferLog:
         return place
 
     def _clean_up(self) -> None:
-        ages: dict[Path, float] = {}
+        modified: dict[Path, float] = {}
         with suppress(FileNotFoundError):
             for entry in os.scandir(self._folder):
                 with suppress(FileNotFoundError):
-                    ages[Path(entry.path)] = entry.stat().st_mtime
-        newest = sorted(ages, key=ages.__getitem__, reverse=True)
-        since = time.time() - DAYS * 86_400
+                    modified[Path(entry.path)] = entry.stat().st_mtime
+        newest = sorted(modified, key=modified.__getitem__, reverse=True)
+        oldest_kept = time.time() - DAYS * 86_400
         for place in newest:
             # One less than the limit: the folder of the new session is about to be made.
-            if ages[place] < since or place in newest[SESSIONS - 1 :]:
+            if modified[place] < oldest_kept or place in newest[SESSIONS - 1 :]:
                 shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
-def _unless_written(place: Path) -> Iterator[None]:
+def _remove_unless_written(place: Path) -> Iterator[None]:
     """Remove a file that the body could not write whole: on a full disk, the skill was
     not offered.
     """
@@ -152,12 +143,11 @@ def suggest_skills(
     offered: OfferLog,
     dependencies: SearchDependencies,
 ) -> str:
-    """Return what a model shall be told of the skills that fit, in LIMIT characters at most; ''
-    when none does.
+    """Return the text about the skills that fit, in LIMIT characters at most; '' when none fits.
 
-    With a sure verdict that is the skill to use, else those that fit in a library of any size.
-    Neither one that its session was offered before nor one that it has loaded is named. A caller
-    without a session is told nothing, as nothing could be remembered.
+    With a sure verdict that is the skill to use, else those that fit in a library of any size. A
+    skill that the session was offered before or has loaded is not named. A caller without a session
+    gets '', because its offers could not be recorded.
     """
     task = prompt.strip()
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
@@ -167,18 +157,16 @@ def suggest_skills(
     found = find_skill(library, caller, task[:MAX_TASK], dependencies=alone)
     fitting = found.matches[:1] if found.verdict is Verdict.SURE else found.fitting[:MOST]
     fresh = [match for match in fitting if _claim_offer(library, caller, match, found, offered)]
-    return _offer_text(fresh, found.search_id) if fresh else ""
+    return _format_offer(fresh, found.search_id) if fresh else ""
 
 
 def _claim_offer(
     library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog
 ) -> bool:
     head = library.store.head_or_none(Ref.parse(match.ref))
-    if (
-        head is None
-        or caller.session is None
-        or library.evidence.used_in(caller.session, [head.id])
-    ):
+    if head is None or caller.session is None:
+        return False
+    if library.evidence.used_in(caller.session, [head.id]):
         return False
     if not offered.claim(caller.session, head.id, found.search_id):
         return False
@@ -187,7 +175,7 @@ def _claim_offer(
     return True
 
 
-def _offer_text(matches: "list[Match]", search_id: str) -> str:
+def _format_offer(matches: "list[Match]", search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
     notices = [
@@ -201,22 +189,22 @@ def _offer_text(matches: "list[Match]", search_id: str) -> str:
     # Three more a line: the colon, the space behind it and the line end.
     room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
     lines = [
-        f"{name}: {_short(match.description, room)}"
+        f"{name}: {_shorten(match.description, room)}"
         for name, match in zip(names, matches, strict=True)
     ]
     return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
 
 
-def _short(text: str, room: int) -> str:
-    """Return a description as one line of so many characters at most, without what steers a
-    terminal.
+def _shorten(text: str, room: int) -> str:
+    """Return a description on one line of `room` characters at most, without control characters.
 
-    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their
-    own, and the author of a description must not end them and go on in the client's name. A
-    description between marks keeps them.
+    The signs of tags are left out too. Clients put the text of a hook between tags of their own.
+    The author of a description must not end them and go on in the client's name. A description
+    between marks keeps its marks.
     """
     begin, inner, end = split_marks(text)
     if begin:
-        return f"{begin}{_short(inner, max(0, room - len(begin) - len(end)))}{end}"
-    line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
+        return f"{begin}{_shorten(inner, max(0, room - len(begin) - len(end)))}{end}"
+    harmless = (char if char.isprintable() and char not in "<>" else " " for char in text)
+    line = " ".join("".join(harmless).split())
     return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"

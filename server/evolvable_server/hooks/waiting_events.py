@@ -31,8 +31,8 @@ class HookEvent:
     """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or
     SessionEnd.
 
-    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients'
-    tools use. prompt_id: what names the prompt, '' in clients that report each prompt once.
+    skill, file_path, command, subagent_type: arguments of a tool, by the names that the clients'
+    tools use. prompt_id: the id of the prompt, '' in clients that report each prompt once.
     """
 
     event: str = ""
@@ -52,14 +52,14 @@ class HookEvent:
 
 @dataclass(frozen=True, slots=True)
 class WaitingEvent:
-    """An event that was kept. at: when it was, ISO 8601. place: its file."""
+    """An event that was kept. at: its time, ISO 8601. place: its file."""
 
     payload: Mapping[str, Any]
     at: str
     place: Path
 
     def remove(self) -> None:
-        """Forget the event: it is recorded."""
+        """Remove the event, which is recorded by now."""
         with contextlib.suppress(OSError):  # recorded once more, it changes nothing
             self.place.unlink()
 
@@ -67,7 +67,7 @@ class WaitingEvent:
 def keep_event(home: Path, event: HookEvent, at: str) -> None:
     """Keep a use of a tool for the next hook.
 
-    Raises nothing: where nothing can be written, it is lost.
+    Raise nothing: where nothing can be written, the event is lost.
     """
     folder = home / "hooks" / "waiting"
     if event.event != USED_TOOL:
@@ -77,14 +77,11 @@ def keep_event(home: Path, event: HookEvent, at: str) -> None:
         if sum(1 for _ in os.scandir(folder)) < MAX_WAITING:
             text = json.dumps({"at": at, "event": asdict(event)})
             # The name sorts by time, and the number of the process keeps two processes apart.
-            write_private(
-                folder / f"{time.time_ns():020}-{os.getpid()}.json",
-                text,
-            )
+            write_private(folder / f"{time.time_ns():020}-{os.getpid()}.json", text)
 
 
 def waiting_events(home: Path) -> Iterator[WaitingEvent]:
-    """Yield the events that were kept, the oldest first. What is none is removed."""
+    """Yield the events that were kept, the oldest first; remove files that hold none."""
     for place in sorted((home / "hooks" / "waiting").glob("*.json")):
         try:
             record = json.loads(read_regular(place))

@@ -15,8 +15,9 @@ from evolvable_store.errors import InvalidArgument
 
 
 def closed_object(*needed: str, **fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with these fields, of which those that are needed come first;
-    they are texts.
+    """Return the schema of an object with these fields.
+
+    needed: names of text fields, which come first. fields: the schemas of the others.
     """
     properties = {name: {"type": "string"} for name in needed} | {
         name: dict(part) for name, part in fields.items()
@@ -43,11 +44,8 @@ def file_map(value: Any) -> Any:
         return value
     files = dict[str, Any]()
     for entry in value:
-        if (
-            not isinstance(entry, Mapping)
-            or set(entry) != {"path", "text"}
-            or not isinstance(entry["path"], str)
-        ):
+        is_file = isinstance(entry, Mapping) and set(entry) == {"path", "text"}
+        if not is_file or not isinstance(entry["path"], str):
             raise ValueError("each file is {path, text}; text is null to delete it")
         if entry["path"] in files:
             raise ValueError(f"{ascii(entry['path'][:80])} is there twice")

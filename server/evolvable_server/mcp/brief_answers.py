@@ -12,7 +12,7 @@ from evolvable_tools import Answer, answer_size, first_fitting, given_fields, sp
 from evolvable_tools.verbs import ListedResource, Listing
 
 LISTED_BYTES = 240
-"""Of one resource of a listing: a page of the usual length has 6 KB."""
+"""Bytes for one resource of a listing: a page of the usual length has 6 KB."""
 
 # From long to short, in smaller steps towards the end: the first that fits is taken.
 _LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
@@ -26,33 +26,31 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
         return asdict(listing)
 
     def answer(length: int) -> Answer:
-        resources = [_listing_fields(resource, length) for resource in listing.resources]
+        resources = [_list_fields(resource, length) for resource in listing.resources]
         return {"resources": resources} | given_fields(
             next_cursor=listing.next_cursor or "", notice=listing.notice
         )
 
-    return _within(limit * LISTED_BYTES, answer)
+    return _fit_answer(limit * LISTED_BYTES, answer)
 
 
-def _listing_fields(resource: ListedResource, length: int) -> Answer:
+def _list_fields(resource: ListedResource, length: int) -> Answer:
     used = {"uses": resource.uses, "success": resource.success} if resource.uses else {}
+    maturity = "" if resource.maturity == _BEGINNER else resource.maturity
     return {
         "ref": resource.ref,
         "version": resource.version,
         "description": _cut(resource.description, length),
         "author": str(resource.author),
-    } | (given_fields(maturity=_visible_maturity(resource.maturity)) | used)
-
-
-def _visible_maturity(maturity: str) -> str:
-    return "" if maturity == _BEGINNER else maturity
+    } | (given_fields(maturity=maturity) | used)
 
 
 def _cut(text: str, length: int) -> str:
-    """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not
-    count.
+    """Return a text on one line of at most `length` bytes of UTF-8.
+
+    Marks around the text stay and do not count.
     """
-    begin, line, end = _line(text)
+    begin, line, end = _split_line(text)
     shortened = line
     if len(line) > length:
         # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose
@@ -63,14 +61,15 @@ def _cut(text: str, length: int) -> str:
 
 
 @lru_cache(maxsize=128)  # the descriptions of one answer, each cut to several lengths
-def _line(text: str) -> tuple[str, bytes, str]:
+def _split_line(text: str) -> tuple[str, bytes, str]:
     """Return the mark before a text, the text on one line as UTF-8, and the mark after it."""
     begin, inner, end = split_marks(text)
     return begin, " ".join(inner.split()).encode("utf-8", "replace"), end
 
 
-def _within(most: int, answer: Callable[[int], Answer]) -> Answer:
-    """Return the answer with the longest descriptions that has at most so many bytes, else the
-    shortest one.
+def _fit_answer(most: int, answer: Callable[[int], Answer]) -> Answer:
+    """Return the answer with the longest descriptions that has at most `most` bytes.
+
+    Return the shortest answer where none is so short.
     """
     return answer(first_fitting(_LENGTHS, lambda length: answer_size(answer(length)) <= most))

@@ -37,11 +37,11 @@ def name_of(request: Any) -> str | None:
 
 
 def bearer_in(scope: Any) -> str | None:
-    """Return the same for an ASGI scope.
+    """Return the name of the bearer of an ASGI scope, None when there is none.
 
-    A name of an authorization server's begins with `oauth:`.
+    The name of an authorization server's bearer begins with `oauth:`.
     """
-    user = _user(scope)
+    user = _find_user(scope)
     if user is None:
         return None
     token = user.access_token
@@ -56,8 +56,8 @@ def bearer_in(scope: Any) -> str | None:
 
 
 def permissions_of(request: Any) -> frozenset[Permission]:
-    """Return what the caller behind a request may do."""
-    user = _user(request.scope) if request is not None else None
+    """Return the permissions of the caller behind a request."""
+    user = _find_user(request.scope) if request is not None else None
     # Over stdio the client is the person's own, and gates ask the person.
     if user is None:
         return frozenset(Permission)
@@ -68,9 +68,9 @@ def permissions_of(request: Any) -> frozenset[Permission]:
 
 
 def session_of(request: Any, session: str | None) -> str | None:
-    """Return the session of a call: what the client names, behind the bearer that it calls for.
+    """Return the session of a call: the bearer's name, then the session that the client names.
 
-    So operations say whose token made them, and no client can speak in the session of another's.
+    So operations say whose token made them, and no client can speak in another bearer's session.
     """
     name = name_of(request)
     if name is None:
@@ -81,9 +81,7 @@ def session_of(request: Any, session: str | None) -> str | None:
 
 
 def connection_of(request: Any, connection: str | None) -> str | None:
-    """Return the connection of a call: none for a bearer, who may be many clients on
-    many machines.
-    """
+    """Return the connection of a call, None for a bearer: many clients may share its token."""
     return connection if name_of(request) is None else None
 
 
@@ -93,8 +91,8 @@ def address_of(request: Any) -> str:
     return client.host if client is not None else ""
 
 
-# More than any directory lies in.
 MAX_PROJECTS = 16
+"""Projects that one request may name: more than any directory lies in."""
 
 
 def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
@@ -103,19 +101,17 @@ def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
 
     own: the scopes that the server reads, which a request without the header gets.
 
-    They give no right: a ref may name any scope of the library.
+    A scope gives no right: a ref may name any scope of the library.
     """
     header = request.headers.get(PROJECTS, "") if request is not None else ""
-    found = list[str]()
+    projects = list[str]()
     # The part after the last separator that counts is dropped, and not read as a name.
     for name in header.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if header else ():
         with contextlib.suppress(InvalidRef):
-            found.append(check_scope(name.strip()))
-    return (
-        tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own))))
-        if found
-        else tuple(own)
-    )
+            projects.append(check_scope(name.strip()))
+    if not projects:
+        return tuple(own)
+    return tuple(dict.fromkeys((*projects, USER_SCOPE, *filter(is_plugins, own))))
 
 
 def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
@@ -124,16 +120,7 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
     """
     request = context.request_context.request
     name, params = name_of(request), context.session.client_params
-    # The client chooses its name, which becomes a part of `via`.
-    client = (
-        re.sub(
-            r"[^a-z0-9]+",
-            "-",
-            params.client_info.name.lower(),
-        ).strip("-")[:60]
-        if params is not None
-        else ""
-    )
+    client = _simplify_name(params.client_info.name) if params is not None else ""
     via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
     session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
     return replace(
@@ -148,11 +135,16 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
     )
 
 
+def _simplify_name(name: str) -> str:
+    """Return a client's name as a part of `via`: the client chooses it, so it may have any text."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
+
+
 def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> str:
     """Return the conversation that the texts of a request go to, '' where one of several clients
     names no session.
 
-    context: the SDK's of the request.
+    context: the SDK's context of the request.
     """
     request = context.request
     session = sessions.of(context.meta, getattr(request, "headers", None))
@@ -172,7 +164,7 @@ def decider_of(caller: Caller, request: Any) -> Caller:
     return replace(caller, actor=Actor.HUMAN, principal=Principal.SCRIPT, via=f"token:{name}")
 
 
-def _user(scope: Any) -> AuthenticatedUser | None:
+def _find_user(scope: Any) -> AuthenticatedUser | None:
     user = scope.get("user")
     return user if isinstance(user, AuthenticatedUser) else None
 
@@ -181,7 +173,7 @@ MAX_SESSION = 200
 """Characters of a session's name; a longer one is not taken."""
 
 CALLS = 1_000
-"""Calls of tools that were announced and may still come."""
+"""Announced calls whose sessions are kept until the calls come, the newest."""
 
 
 class CallSessions:
@@ -213,7 +205,7 @@ class CallSessions:
 
         The first of these counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's
         `assemblySessionId`, the session that a hook announced for `claudecode/toolUseId`, the
-        header `mcp-session-id`, the usual one.
+        header `mcp-session-id`, the session of `hook_session`, the usual one.
         """
         meta = meta or {}
         turn = meta.get("x-codex-turn-metadata")
@@ -224,13 +216,10 @@ class CallSessions:
             meta.get("threadId"),
             meta.get("assemblySessionId"),
             announced,
-            _connection(headers),
+            _name_http_session(headers),
         )
-        return (
-            next((name for name in candidates if _is_session(name)), None)
-            or self._hook_session()
-            or self._usual
-        )
+        named = next((name for name in candidates if _is_session(name)), None)
+        return named or self._hook_session() or self._usual
 
     def note_session(self, session: str, tool_use: str = "") -> None:
         """Note that a hook named its session, and for a hook before a tool which call
@@ -250,7 +239,7 @@ class CallSessions:
                     self._announced.popitem(last=False)
 
 
-def _connection(headers: Mapping[str, str] | None) -> str | None:
+def _name_http_session(headers: Mapping[str, str] | None) -> str | None:
     name = headers.get("mcp-session-id") if headers else None
     return f"http-{name}" if name else None
 

@@ -19,7 +19,7 @@ from evolvable_tools.llm import LanguageModel, ProviderError, RedactingModel, Re
 from evolvable_tools.verbs import Loaded
 
 DELEGATE_KEY = "evolvable/delegate"
-"""In the `_meta` of an answer of load_skill: which agent the skill names."""
+"""Key in the `_meta` of load_skill's answer, of the agent that the skill names."""
 
 # Each turn costs the person's tokens: this and the next limit end a model that never says that it
 # is done.
@@ -27,13 +27,13 @@ MAX_TURNS = 20
 """Answers of the model for one task."""
 
 MAX_SECONDS = 300.0
-"""After so long no further turn is begun."""
+"""Seconds after which no further turn begins."""
 
 MAX_TASK = 50_000
 """Characters of a task."""
 
 MAX_SHOWN = 100_000
-"""Characters of its own answers that the model is shown again: the last ones."""
+"""Characters of its own answers that the model is shown again, the last ones."""
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -51,9 +51,9 @@ _RULES = (
 
 @dataclass(frozen=True, slots=True)
 class FinishedWork:
-    """What an agent made of a task.
+    """The result of an agent for a task.
 
-    by: its ref. finished: whether it said that it was done within its turns.
+    by: the agent's ref. finished: whether it said that it was done within its turns.
     """
 
     by: str
@@ -82,16 +82,15 @@ def opening_of(delegation: Delegation, loaded: Loaded, *, starts: bool, lends: b
 
 
 def status_text(delegate: DelegateStatus) -> str:
-    """Return which agent a skill names, and why it cannot be given the work."""
+    """Return the agent that a skill names, and why it is not available."""
     version = f"@{delegate.version}" if delegate.version is not None else ""
     return f"{delegate.ref}{version}" + (f", not available: {delegate.why}" if delegate.why else "")
 
 
 def as_result(text: str, loaded: Loaded) -> CallToolResult:
-    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the
-    skill names.
+    """Return a document as the result of a tool: plain text, and the skill's agent in `_meta`.
 
-    The line that says what the reader's agent changed is a block of its own.
+    The line on the reader's own changes is a block of its own.
     """
     meta = {DELEGATE_KEY: asdict(loaded.delegate)} if loaded.delegate is not None else None
     texts = [text, loaded.provenance] if loaded.provenance else [text]
@@ -134,11 +133,11 @@ def run_delegate(
     redacting_model = RedactingModel(model, library.redact)
     instructions = f"{delegation.marked_text}\n\n{skill_text}\n\n{_RULES}"
     answers: list[str] = []
-    until = time.monotonic() + MAX_SECONDS
-    # One turn in any case, also for a slow model.
-    while len(answers) < MAX_TURNS and (not answers or time.monotonic() < until):
-        before = "\n\n".join(answers)[-MAX_SHOWN:]
-        data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{before}" if answers else "")
+    deadline = time.monotonic() + MAX_SECONDS
+    # The first turn is not bounded: a task has at least one answer.
+    while len(answers) < MAX_TURNS and (not answers or time.monotonic() < deadline):
+        written = "\n\n".join(answers)[-MAX_SHOWN:]
+        data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{written}" if answers else "")
         try:
             answer = redacting_model.think(Request(instructions, data, SCHEMA, max_tokens=8_192))
         except ProviderError as error:
@@ -150,7 +149,7 @@ def run_delegate(
 
 
 def result_text(work: FinishedWork) -> str:
-    """Return what an agent made of a task, for the caller."""
+    """Return the result of an agent as a text for the caller."""
     turns = "1 turn" if work.turns == 1 else f"{work.turns} turns"
     end = "" if work.finished else "; it did not say that it was done, so judge what is there"
     return f"{work.by} did this in {turns}{end}:\n\n{work.text}"

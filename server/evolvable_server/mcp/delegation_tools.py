@@ -43,24 +43,27 @@ class DelegationTools:
         model = delegated_work.check_request(sampling_model(ctx), task)
         caller = caller_of(self._caller, ctx, self._sessions)
         self._library.note_session(caller)
-        # The delegate reads the skill, not the client.
-        unread = replace(caller, conversation="")
-        task_type = _label_of(self._library, task)
+        # The delegate reads the skill. So the client must not count as having read it.
+        reader = replace(caller, conversation="")
+        task_type = _find_task_type(self._library, task)
         loaded = load_skill(
-            self._library, unread, ref, version=version, search_id=search_id, task_type=task_type
+            self._library, reader, ref, version=version, search_id=search_id, task_type=task_type
         )
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
-        found = load_delegate(self._library, caller, loaded, task_type)
-        work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
+        delegation = load_delegate(self._library, caller, loaded, task_type)
+        work = delegated_work.run_delegate(
+            self._library, model, delegation, loaded.text or "", task
+        )
         # After the work: a run that failed is no use of the agent.
-        if found is not None:
-            use_delegate(self._library, caller, found)
+        if delegation is not None:
+            use_delegate(self._library, caller, delegation)
         return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)
 
 
-def _label_of(library: Library, task: str) -> str:
+def _find_task_type(library: Library, task: str) -> str:
     """Return the task type of a task, '' where its words tell none."""
-    from evolvable_tools.outcomes import task_label  # late: it reads the words of all signals
+    # Late: it reads the words of all signals.
+    from evolvable_tools.outcomes import task_label
 
     return task_label(library, task)
 
@@ -68,6 +71,6 @@ def _label_of(library: Library, task: str) -> str:
 def add_delegation(
     server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions
 ) -> None:
-    """Add the tool."""
+    """Add the tool to the server."""
     for spec in declare_tools(DelegationTools(library, caller, sessions), "delegation"):
         add_tool(server, spec)

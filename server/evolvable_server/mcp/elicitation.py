@@ -40,7 +40,7 @@ from evolvable_tools import Caller, Library, verbs
 
 if TYPE_CHECKING:
     from evolvable_tools.scan import Finding
-    from evolvable_tools.verbs import Decided, UnseenChange
+    from evolvable_tools.verbs import Decided, UnseenChange, WaitingProposal
 
 
 log = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ async def confirm(
         state: What the client hands back with the answer, as `context.request_state`.
 
     Returns:
-        accept, decline or cancel; Unattended when no answer can be a person's; None when the client
-        cannot be asked or
-        gives no readable answer; an InputRequiredResult when the call has to end with the question.
+        accept, decline or cancel. Unattended when no answer can be a person's. None when the client
+        cannot be asked, or gives no readable answer. An InputRequiredResult when the call has to
+        end with the question.
     """
     if not has_answer(context) and not may_ask(context):
         return None
@@ -95,8 +95,8 @@ async def confirm(
     if local and (why := await run_sync(why_unattended)) is not None:
         return Unattended(why)
     if has_answer(context):
-        return _action(context, (context.input_responses or {}).get(key))
-    message, form = _message_and_form(context, await run_sync(question))
+        return _read_action(context, (context.input_responses or {}).get(key))
+    message, form = _make_message_and_form(context, await run_sync(question))
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         request = types.ElicitRequest(
             params=types.ElicitRequestFormParams(message=message, requested_schema=form)
@@ -106,7 +106,7 @@ async def confirm(
     if not context.session.can_send_request:
         return None
     try:
-        return _action(
+        return _read_action(
             context, await context.session.elicit_form(message, form, context.request_id)
         )
     # A client that cannot answer must not make the call fail.
@@ -128,7 +128,7 @@ def has_answer(context: Context[Any, Any]) -> bool:
     )
 
 
-def _action(context: Context[Any, Any], answer: Any) -> str | None:
+def _read_action(context: Context[Any, Any], answer: Any) -> str | None:
     """Return what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
@@ -139,7 +139,7 @@ def _action(context: Context[Any, Any], answer: Any) -> str | None:
     return "accept" if chosen == _YES else "decline" if chosen == _NO else "cancel"
 
 
-def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
+def _make_message_and_form(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
     """Return the message and the form of a question.
 
     VS Code renders Markdown, so there the message is a code block.
@@ -149,11 +149,9 @@ def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, d
     if not _is_client(VSCODE, context):
         return question, _NO_FIELD
     # A longer fence than any in the text, so that no text can end the block.
-    ticks = "`" * max(
-        3,
-        1 + max(map(len, re.findall("`+", question)), default=0),
-    )
-    return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
+    longest = max(map(len, re.findall("`+", question)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}diff\n{question}\n{fence}", _ONE_FIELD
 
 
 def _is_client(client: Client, context: Context[Any, Any]) -> bool:
@@ -177,8 +175,9 @@ class ConfirmationGate(ABC):
     """Name of the question between two calls of the modern protocol."""
 
     unconfirmed: str
-    """What an agent reads without a yes, after the reason: what only a person does, and what stays;
-    never a command.
+    """The text that an agent reads without a yes, after the reason.
+
+    It says what only a person does and what stays, and never names a command.
     """
 
     @abstractmethod
@@ -186,8 +185,9 @@ class ConfirmationGate(ABC):
         """Return whether this call needs a yes."""
 
     def shown_state(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the call can check after a yes, so that the yes is for what the question
-        showed.
+        """Return the state that the question shows.
+
+        The call checks it after a yes, so that the yes is for what the person saw.
         """
         return self.key
 
@@ -202,31 +202,28 @@ class ConfirmationGate(ABC):
         if self.locked:
             return self._refuse("Approvals are locked, so no answer in a client decides")
         if not has_answer(context) and not may_ask(context):
-            # Its permission replaces the person.
+            # A bearer's permission replaces the person.
             if name_of(context.request_context.request) is not None:
                 return await call(tool, arguments, context)
             return self._refuse("No person can be asked through this client")
         try:
-            # So that a yes is for nothing else. In the modern protocol the client hands it back.
-            state = (
-                context.request_state
-                if has_answer(context)
-                else await run_sync(self.shown_state, arguments)
-            )
-            answer = await confirm(
-                context, self.key, partial(self.question, arguments), state or ""
-            )
+            if has_answer(context):
+                # The client hands back what the question showed; the head may have moved since.
+                state = context.request_state or ""
+            else:
+                state = await run_sync(self.shown_state, arguments)
+            answer = await confirm(context, self.key, partial(self.question, arguments), state)
         except EvolvableError as error:
             return error_result(error.text)
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            token = asked_about.set(state or "")
+            token = asked_about.set(state)
             try:
                 return await call(tool, arguments, context)
             finally:
                 asked_about.reset(token)
-        return self._refuse(_why_not(answer))
+        return self._refuse(_explain_refusal(answer))
 
     def _refuse(self, why: str) -> types.CallToolResult:
         return error_result(f"{why}, and {self.unconfirmed}")
@@ -264,7 +261,7 @@ class ProposalGate(ConfirmationGate):
 
     def shown_state(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""
-        ids = _proposal_ids(arguments)
+        ids = _read_proposal_ids(arguments)
         self._library.take_in(
             [self._library.store.backend.proposals.get(identity).ref for identity in ids]
         )
@@ -272,30 +269,24 @@ class ProposalGate(ConfirmationGate):
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Text of others is cut, and has lines of its own."""
-        ids, files = _proposal_ids(arguments), files_asked_about(arguments)
-        lines = [
-            (
-                f"{str(arguments['action']).capitalize()} {len(ids)} proposed "
-                f"change{'s' * (len(ids) != 1)}?"
-            )
-        ]
+        ids, files = _read_proposal_ids(arguments), files_asked_about(arguments)
+        action = str(arguments["action"]).capitalize()
+        lines = [f"{action} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
             proposal = verbs.show_proposal(self._library, identity)
             lines.append(f"{identity}. {proposal.ref}: {cut_line(proposal.reason, 200)}")
             if proposal.grounds is not None:
                 lines += [
-                    f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”"
-                    for q in proposal.grounds.evidence[:3]
+                    f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”"
+                    for quote in proposal.grounds.evidence[:3]
                 ]
             lines += [
                 f"   scan: {cut_line(str(finding), 200)}" for finding in proposal.findings[:3]
             ]
-            lines += [f"   {cut_line(proposal.blocked, 400)}"] * bool(
-                proposal.blocked and not files
-            )
-            lines += [f"   It is merged with version {proposal.head}."] * (
-                proposal.head != (proposal.base or None) and not proposal.blocked
-            )
+            if proposal.blocked and not files:
+                lines.append(f"   {cut_line(proposal.blocked, 400)}")
+            if not proposal.blocked and proposal.head != (proposal.base or None):
+                lines.append(f"   It is merged with version {proposal.head}.")
             # The differences share the space, so that the question stays readable.
             lines.append((proposal.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if files:
@@ -304,7 +295,7 @@ class ProposalGate(ConfirmationGate):
         return "\n".join(lines)
 
 
-def _proposal_ids(fields: Mapping[str, Any]) -> list[int]:
+def _read_proposal_ids(fields: Mapping[str, Any]) -> list[int]:
     """Return the proposals that a call or its result names. Raise InvalidArgument."""
     several, single = fields.get("proposal_ids"), fields.get("proposal_id")
     try:
@@ -332,7 +323,7 @@ _ANSWERS = {
 }
 
 
-def _why_not(answer: str | None) -> str:
+def _explain_refusal(answer: str | None) -> str:
     if isinstance(answer, Unattended):
         return f"No answer in this client counts as a person's: {answer}"
     return _ANSWERS[answer]
@@ -367,11 +358,11 @@ class ApprovalGate:
             if not isinstance(result, types.CallToolResult) or result.is_error:
                 return result
             proposed = result.structured_content or {}
-            if not _proposal_ids(proposed):
+            if not _read_proposal_ids(proposed):
                 return result
             # Nothing can be approved here, so no question is put.
             if self._library.lock is not None:
-                return _kept_result(
+                return _make_waiting_result(
                     proposed,
                     "Approvals are locked, so no answer in a client decides. Nothing changed",
                 )
@@ -381,57 +372,45 @@ class ApprovalGate:
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer != "accept":
-            return _kept_result(proposed, f"{_why_not(answer)}. Nothing changed")
+            return _make_waiting_result(proposed, f"{_explain_refusal(answer)}. Nothing changed")
         return await self._publish(proposed, arguments, context)
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
-        ids = _proposal_ids(proposed)
+        ids = _read_proposal_ids(proposed)
         proposals = [verbs.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
-        actions = {
-            "restore_resource": "bring back an old version of",
-            "undo": "take back a change of",
-        }
         lines = []
         for proposal in proposals:
-            verb = (
-                "remove"
-                if proposal.removes
-                else actions.get(tool, "change" if proposal.base else "create")
-            )
-            lines.append(
-                f"An agent wants to {verb} {proposal.ref}"
-                + (f" (version {proposal.base})." if proposal.base else ".")
-            )
+            action = _name_action(tool, proposal)
+            version = f" (version {proposal.base})" if proposal.base else ""
+            lines.append(f"An agent wants to {action} {proposal.ref}{version}.")
         more = len(ids) - len(proposals)
-        lines += [f"And {more} more."] * (more > 0)
+        if more:
+            lines.append(f"And {more} more.")
         lines.append(f"Its reason: {cut_line(proposals[0].reason, MAX_REASON)}")
-        worst = [
-            found for proposal in proposals for found in _worst_first(proposal.findings)[:MAX_SHOWN]
-        ]
-        lines += [f"A scan found: {cut_line(str(found), MAX_REASON)}" for found in worst]
+        for proposal in proposals:
+            worst = _sort_worst_first(proposal.findings)[:MAX_SHOWN]
+            lines += [f"A scan found: {cut_line(str(finding), MAX_REASON)}" for finding in worst]
         changes = "\n".join(proposal.diff or "" for proposal in proposals if not proposal.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
-        return "\n".join(
-            [
-                *lines,
-                f"If you do not accept, nothing changes and it waits as {_name_proposals(ids)}.",
-            ]
+        lines.append(
+            f"If you do not accept, nothing changes and it waits as {_name_proposals(ids)}."
         )
+        return "\n".join(lines)
 
     async def _publish(
         self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
     ) -> types.CallToolResult:
         try:
             conversation = conversation_of(self._caller, context.request_context, self._sessions)
-            ids = _proposal_ids(proposed)
+            ids = _read_proposal_ids(proposed)
             decided = await run_sync(verbs.approve_as_asked, self._library, ids, _HOW, conversation)
         except EvolvableError as error:
-            return _kept_result(
+            return _make_waiting_result(
                 proposed, f"It was approved, but could not be made: {error.text} Nothing changed"
             )
-        result = _approved_result(proposed, decided)
+        result = _make_approved_result(proposed, decided)
         # The result of an undo lists the operations that it took back.
         if "undid" in result:
             result["undid"] = await run_sync(
@@ -443,10 +422,21 @@ class ApprovalGate:
         return structured_result(result)
 
 
-def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
+def _name_action(tool: str, proposal: "WaitingProposal") -> str:
+    """Return the verb of the question for a change that a tool proposed."""
+    if proposal.removes:
+        return "remove"
+    if tool == "restore_resource":
+        return "bring back an old version of"
+    if tool == "undo":
+        return "take back a change of"
+    return "change" if proposal.base else "create"
+
+
+def _make_approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
     """Return the result of the call as it is after its approval."""
     warnings = [
-        *_without_waiting(proposed["warnings"]),
+        *_drop_waiting_notice(proposed["warnings"]),
         *(text for decision in decided for text in decision.warnings),
     ]
     if "proposal_ids" in proposed:
@@ -467,17 +457,17 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
     }
 
 
-def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    proposals = _name_proposals(_proposal_ids(proposed))
-    where = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
-    return structured_result(
-        proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]}
-    )
+def _make_waiting_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
+    proposals = _name_proposals(_read_proposal_ids(proposed))
+    notice = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
+    warnings = [*_drop_waiting_notice(proposed["warnings"]), notice]
+    return structured_result(proposed | {"warnings": warnings})
 
 
-def _without_waiting(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings without the one that says that nothing changed, which the answer says
-    better.
+def _drop_waiting_notice(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings without the one that says that nothing changed.
+
+    The answer says it in more detail.
     """
     return [line for line in warnings if not line.startswith(_NOTHING)]
 
@@ -486,46 +476,38 @@ def _name_proposals(ids: Sequence[int]) -> str:
     return f"proposal{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
 
 
-def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
-    """Return the findings in the order of reading, because clients show the first lines of a
-    question alone.
+def _sort_worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
+    """Return the findings, the most severe first: clients show the first lines of a question alone.
 
     Of equal severity, findings in a line of a file precede capabilities of the resource, and what a
     command does precedes where it connects to.
     """
-    ranks = (
-        {severity: rank for rank, severity in enumerate(type(findings[0].severity))}
-        if findings
-        else {}
-    )
-    return sorted(
-        findings,
-        key=lambda found: (
-            ranks[found.severity],
-            not found.path,
-            not found.rule.startswith("command."),
-        ),
-    )
+    if not findings:
+        return []
+    ranks = {severity: rank for rank, severity in enumerate(type(findings[0].severity))}
+
+    def order(finding: "Finding") -> tuple[int, bool, bool]:
+        is_command = finding.rule.startswith("command.")
+        return ranks[finding.severity], not finding.path, not is_command
+
+    return sorted(findings, key=order)
 
 
 def unseen_in(
     library: Library, caller: Caller, ref: str, version: object = None
 ) -> "UnseenChange | None":
-    """Return what nobody looked at in the resource that a call names, None where there is nothing
-    to ask about.
+    """Return the change that nobody looked at in the resource that a call names, if any.
 
-    version: that the call names; only of the newest a person is asked.
+    version: the version that the call names. A person is asked about the newest one alone.
     """
     try:
         parsed_ref = Ref.parse(ref)
     except EvolvableError:
         return None  # the call says why
     head = library.store.head_or_none(parsed_ref.at(None), caller.scopes)
-    if (
-        head is None
-        or head.version is None
-        or (version or parsed_ref.version or head.latest) != head.latest
-    ):
+    if head is None or head.version is None:
+        return None
+    if (version or parsed_ref.version or head.latest) != head.latest:
         return None
     return verbs.unseen_change(library, caller, head)
 

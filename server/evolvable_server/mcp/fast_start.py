@@ -36,18 +36,18 @@ class StdioDescriptors:
 
 
 def claim_stdio() -> StdioDescriptors:
-    """Return the wire; from then on the process's stdin is empty and its stdout is stderr.
+    """Return the descriptors of the protocol; the process's stdin is then empty, its stdout stderr.
 
-    A handler, a library or a child that prints does not tear a frame. A stream that was closed when
-    the process started counts as empty.
+    So a handler, a library or a child that prints does not break a frame. A stream that was closed
+    when the process started counts as empty.
     """
     # Python sets a stream to None whose descriptor was closed at the start.
     wire = StdioDescriptors(
-        _copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None)
+        _duplicate(0, sys.__stdin__ is not None), _duplicate(1, sys.__stdout__ is not None)
     )
     nothing = os.open(os.devnull, os.O_RDWR)
-    _point(0, nothing)
-    _point(1, 2 if sys.__stderr__ is not None else nothing)
+    _redirect(0, nothing)
+    _redirect(1, 2 if sys.__stderr__ is not None else nothing)
     os.close(nothing)
     return wire
 
@@ -60,9 +60,7 @@ def write_all(sink: int, data: bytes) -> None:
 
 
 def is_pollable(fd: int) -> bool:
-    """Return whether the system tells when the descriptor is ready, as it does for pipes and
-    sockets.
-    """
+    """Return whether `poll` can wait for the descriptor: it is a pipe or a socket."""
     mode = os.fstat(fd).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
@@ -82,7 +80,7 @@ def write_nonblocking(sink: int, data: bytes) -> int:
     return written
 
 
-def _copy(fd: int, is_open: bool) -> int:
+def _duplicate(fd: int, is_open: bool) -> int:
     if not is_open:
         return os.open(os.devnull, os.O_RDWR)
     if sys.platform != "win32":
@@ -95,7 +93,7 @@ def _copy(fd: int, is_open: bool) -> int:
     return os.dup(fd)
 
 
-def _point(fd: int, target: int) -> None:
+def _redirect(fd: int, target: int) -> None:
     with suppress(OSError):
         os.dup2(target, fd)
     if sys.platform == "win32":
@@ -110,7 +108,7 @@ HANDSHAKE, DISCOVERY, TOOLS = (
     Path(__file__).with_name(name) for name in ("handshake.json", "discovery.json", "tools.json")
 )
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Of the protocol; a client that asks for another waits for the SDK."""
+"""Versions of the protocol with a handshake; a client that asks for another waits for the SDK."""
 
 # Since this version a client asks `server/discover` and makes no handshake.
 _STATELESS = "2026-07-28"
@@ -121,8 +119,9 @@ _MAX_READ = 64 * 1024  # bytes; a client that has said more has to wait
 
 @dataclass(frozen=True, slots=True)
 class FastStartState:
-    """What happened before the SDK was there: the bytes that were read, and the ids that were
-    answered, in order.
+    """What happened before the SDK was imported.
+
+    read: all bytes from the client. answered: the ids of the answered requests, in order.
     """
 
     read: bytes = b""
@@ -137,6 +136,7 @@ class FastStart:
         # Ends the `select` of the thread.
         self._woken, self._wake = os.pipe()
         self._read, self._answered = bytearray(), list[int | str]()
+        # Whether the client sent `initialize`, and then `notifications/initialized`.
         self._greeted = self._initialized = False
         self._thread = threading.Thread(target=self._run, name="early answers", daemon=True)
 
@@ -156,9 +156,8 @@ class FastStart:
 
     def _run(self) -> None:
         consumed = 0
-        with contextlib.suppress(
-            OSError, ValueError, RecursionError
-        ):  # what cannot be read or written is the SDK's to deal with
+        # What cannot be read or written is the SDK's to deal with.
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             while len(self._read) < _MAX_READ:
                 ready, _, _ = select.select([self._source, self._woken], [], [])
                 chunk = b"" if self._woken in ready else os.read(self._source, _MAX_READ)
@@ -169,44 +168,42 @@ class FastStart:
                 consumed = len(self._read) - len(rest)
                 for line in lines:
                     # What is not answered here is left to the SDK, with all that follows.
-                    if not self._takes(line):
+                    if not self._answer_line(line):
                         return
 
-    def _takes(self, line: bytes) -> bool:
+    def _answer_line(self, line: bytes) -> bool:
         """Answer one line; return whether the next may be answered too.
 
         Raise ValueError for what is no message.
         """
-        if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
+        # An escape may stand for half a surrogate pair, which the SDK refuses.
+        if b"\\u" in line:
             return False
         # Python reads NaN, which is no JSON.
         frame = json.loads(line, parse_constant=_refuse_json_constant)
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             return False
         if "id" not in frame:
-            self._initialized |= (
-                self._greeted and frame.get("method") == "notifications/initialized"
-            )
+            if self._greeted and frame.get("method") == "notifications/initialized":
+                self._initialized = True
             return self._greeted
-        result = self._result(frame)
+        result = self._find_result(frame)
         if result is None:
             return self._greeted
         reply = {"jsonrpc": "2.0", "id": frame["id"], "result": result}
-        # Before it is written: an answer that was written in part must not be given again.
+        data = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        # Noted before it is written: an answer that was written in part must not be given again.
         self._answered.append(frame["id"])
-        write_all(
-            self._sink,
-            json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",
-        )
+        write_all(self._sink, data)
         return True
 
-    def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what answers a request, None for one that is left to the SDK."""
+    def _find_result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the result of a request, None for one that is left to the SDK."""
         id_, method, params = frame["id"], frame.get("method"), frame.get("params", {})
         # A bool is an int in Python, and no id in JSON-RPC.
         if type(id_) not in (int, str) or id_ in self._answered or not isinstance(params, dict):
             return None
-        if method == "initialize" and not self._greeted and _is_greeting(params):
+        if method == "initialize" and not self._greeted and _is_handshake(params):
             self._greeted = True
             return {
                 **json.loads(HANDSHAKE.read_bytes()),
@@ -232,22 +229,18 @@ def read_discovery() -> dict[str, Any]:
 
 
 def can_start_fast() -> bool:
-    """Return whether there are a stdin and a stdout that can be waited for, and a client at the
-    other end.
-    """
-    return (
-        sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
-    )
+    """Return whether `select` can wait for stdin and stdout, and a client is at the other end."""
+    if sys.platform == "win32":
+        return False
+    return None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
 
 
-def _is_greeting(params: dict[str, Any]) -> bool:
+def _is_handshake(params: dict[str, Any]) -> bool:
     return _is_client(params, "") and params.get("protocolVersion") in VERSIONS
 
 
 def _is_enveloped(params: dict[str, Any]) -> bool:
-    """Return whether these are the parameters of a question of the stateless protocol, and no
-    others.
-    """
+    """Return whether these are exactly the parameters of a request of the stateless protocol."""
     meta = params.get("_meta")
     if params.keys() != {"_meta"} or not isinstance(meta, dict):
         return False

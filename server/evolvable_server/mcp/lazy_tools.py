@@ -23,11 +23,10 @@ TOOLS_FILE = Path(__file__).with_name("tools.json")
 
 
 class LazyTools:
-    """What is listed of some tools, and how they are made. declared: yields them in the list's
-    order.
+    """Tools that are listed from a file and made at their first calls.
 
-    small: only those of SMALL_TOOLS are there, and listed with the arguments that it names. They
-    take the others too.
+    declared: yields the tools in the order of the list. small: only the tools of SMALL_TOOLS are
+    there, and listed with the arguments that it names. They accept the others too.
     """
 
     def __init__(
@@ -39,12 +38,13 @@ class LazyTools:
     ) -> None:
         self._server, self.declared = server, declared
         tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
-        tools = [tool for tool in tools if tool["name"] in SMALL_TOOLS] if small else tools
+        if small:
+            tools = [tool for tool in tools if tool["name"] in SMALL_TOOLS]
         self.schemas: dict[str, dict[str, Any]] = {
             tool["name"]: tool["inputSchema"] for tool in tools
         }
         self._tools = [small_tool(tool) for tool in tools] if small else tools
-        self._waiting = set(self.schemas)
+        self._unmade = set(self.schemas)
 
     @cached_property
     def listed_tools(self) -> list[types.Tool]:
@@ -53,15 +53,12 @@ class LazyTools:
 
     def make(self, name: str) -> None:
         """Make the tool of this name, unless it is made already or is none of these."""
-        if name not in self._waiting:
+        if name not in self._unmade:
             return
         from evolvable_server.mcp.tools import add_tool
 
-        add_tool(
-            self._server,
-            next(spec for spec in self.declared() if spec.tool.name == name),
-        )
-        self._waiting.discard(name)
+        add_tool(self._server, next(spec for spec in self.declared() if spec.tool.name == name))
+        self._unmade.discard(name)
 
 
 def add_lazy_tools(
@@ -84,7 +81,7 @@ def add_lazy_tools(
     def tools() -> "Tools":
         from evolvable_server.mcp.tools import Tools
 
-        # One: a search leaves its task type for a load.
+        # One instance: a search leaves its task type for a load.
         return Tools(library, caller, sessions, delegates=delegates)
 
     def declare_all() -> "Iterator[ToolSpec]":

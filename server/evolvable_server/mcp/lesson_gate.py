@@ -32,8 +32,9 @@ MOST_ASKED = 3
 """Lessons of one question."""
 
 MAX_DIFF = 800
-"""Characters of the difference of one lesson in the question; a longer one is decided where all of
-it is shown.
+"""Characters of the difference of one lesson in the question.
+
+A lesson with a longer one is decided where all of it is shown.
 """
 
 _KEY, _LESSONS = "lessons", "lessons"
@@ -58,19 +59,17 @@ class LessonGate(LookGate):
         """Ask where lessons wait, then make the call."""
         caller = self._find_caller(context)
         if self._can_ask(context):
-            versions = await run_sync(self._shown_versions, caller, context)
+            versions = await run_sync(self._read_shown_versions, caller, context)
             if versions:
                 ended = await self._ask_lessons(context, caller, versions)
                 if ended is not None:
                     return ended
         return await call(tool, arguments, context)
 
-    def _shown_versions(
+    def _read_shown_versions(
         self, caller: Caller, context: Context[Any, Any]
     ) -> "dict[int, int | None]":
-        """Return the lessons that a question of this call shows, each with the version it is shown
-        with.
-        """
+        """Return the version of each lesson that the question of this call shows, by its id."""
         if has_answer(context):
             state = json.loads(context.request_state or "{}")
             return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
@@ -80,7 +79,7 @@ class LessonGate(LookGate):
             return {}
         # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
-        return {proposal.proposal_id: proposal.head for proposal in self._proposals()}
+        return {proposal.proposal_id: proposal.head for proposal in self._find_lessons()}
 
     async def _ask_lessons(
         self, context: Context[Any, Any], caller: Caller, versions: "dict[int, int | None]"
@@ -89,36 +88,36 @@ class LessonGate(LookGate):
             {_LESSONS: {str(number): version for number, version in versions.items()}}
         )
         answer = await confirm(
-            context, _KEY, lambda: lessons_question(self._proposals(versions)), state
+            context, _KEY, lambda: lessons_question(self._find_lessons(versions)), state
         )
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
             await run_sync(self._approve, caller, versions)
-        # Without an answer, or with one that no person gave, nobody has declined.
+        # Only a person declines: None is no answer, Unattended is none of a person.
         elif answer is not None and not isinstance(answer, Unattended):
             await run_sync(note_declined, self._library.store.home, list(versions))
         return None
 
-    def _proposals(
+    def _find_lessons(
         self, versions: "Mapping[int, int | None] | None" = None
     ) -> "list[WaitingProposal]":
-        """Return the lessons to ask about: none that was declined, is blocked, that the scan asks
-        about, or whose difference is longer than a question shows.
+        """Return the lessons to ask about.
+
+        A lesson is left out that was declined or is blocked, that has findings of the scan, or
+        whose difference is longer than MAX_DIFF. versions: the lessons that the person was shown.
         """
         home = self._library.store.home
         waiting = [lesson.proposal_id for lesson in verbs.waiting_lessons(self._library)]
-        numbers = [
-            number
-            for number in waiting
-            if (number in versions if versions else not was_declined(home, number))
-        ]
-        # One equal line around a change, so that more lessons fit into the question.
-        found = (verbs.show_proposal(self._library, number, context=1) for number in numbers)
-        whole = (proposal for proposal in found if len(proposal.diff or "") <= MAX_DIFF)
-        return [proposal for proposal in whole if not proposal.blocked and not proposal.findings][
-            :MOST_ASKED
-        ]
+        if versions:
+            numbers = [number for number in waiting if number in versions]
+        else:
+            numbers = [number for number in waiting if not was_declined(home, number)]
+        # One unchanged line around a change, so that more lessons fit into the question.
+        proposals = [verbs.show_proposal(self._library, number, context=1) for number in numbers]
+        short = [proposal for proposal in proposals if len(proposal.diff or "") <= MAX_DIFF]
+        allowed = [proposal for proposal in short if not proposal.blocked and not proposal.findings]
+        return allowed[:MOST_ASKED]
 
     def _approve(self, caller: Caller, versions: "Mapping[int, int | None]") -> None:
         person = replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")

@@ -42,13 +42,11 @@ MAX_NAMES = 200
 """Characters of the names of new files in a question."""
 
 _LOOKED, _RESULT = "looked", "result"
-"""In the state of a question: the ref and the tree that it shows, and the result of the call that
-led to it.
-"""
+"""Fields of a question's state: the shown tree by its ref, and the result of the call before it."""
 
 
 class LookGate:
-    """What these gates need: whose call it is, and the question."""
+    """The base of these gates: the caller of a call, and the question."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
@@ -57,15 +55,11 @@ class LookGate:
         return caller_of(self._caller, context, self._sessions)
 
     def _can_ask(self, context: Context[Any, Any]) -> bool:
-        """Return whether a yes would be that of the library's person: no bearer over HTTP stands
-        for them.
-        """
+        """Return whether a yes in this client counts as the person's; over HTTP it does not."""
         bearer = name_of(context.request_context.request)
-        return (
-            bearer is None
-            and self._library.lock is None
-            and (has_answer(context) or may_ask(context))
-        )
+        if bearer is not None or self._library.lock is not None:
+            return False
+        return has_answer(context) or may_ask(context)
 
     async def _ask(
         self, context: Context[Any, Any], caller: Caller, question: str, state: dict[str, Any]
@@ -117,33 +111,25 @@ class CreationGate(LookGate):
         unseen, created = await run_sync(self._created_files, caller, content)
         if unseen is None or not created:
             return result
-        question = await run_sync(_question, unseen, created)
-        return (
-            await self._ask(
-                context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: content}
-            )
-            or result
-        )
+        question = await run_sync(_make_question, unseen, created)
+        state = {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: content}
+        return await self._ask(context, caller, question, state) or result
 
     def _created_files(
         self, caller: Caller, content: Mapping[str, Any]
     ) -> "tuple[UnseenChange | None, list[str]]":
-        """Return what nobody looked at in the resource that a call changed, and the files that the
-        call created.
-        """
+        """Return the unseen change of the resource that a call changed, and the created files."""
         ref, before = Ref.parse(str(content["ref"])).at(None), content.get("previous_version")
         head = self._library.store.head(ref, caller.scopes)
         old = self._library.store.manifest(head, before) if before else {}
         created = [path for path in content["changed"] if path not in old]
-        return (
-            unseen_in(self._library, caller, str(ref), content["version"]) if created else None
-        ), created
+        if not created:
+            return None, created
+        return unseen_in(self._library, caller, str(ref), content["version"]), created
 
 
 class SessionGate(LookGate):
-    """Asks about what an agent changed and nobody looked at, once in a session for each resource,
-    as it is loaded.
-    """
+    """Asks about an agent's unseen change, once in a session for each resource, as it is loaded."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         super().__init__(library, caller, sessions)
@@ -173,29 +159,29 @@ class SessionGate(LookGate):
             return await call(tool, arguments, context)
         # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
-        question = await run_sync(_question, unseen)
+        question = await run_sync(_make_question, unseen)
         ended = await self._ask(context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}})
         return ended if ended is not None else await call(tool, arguments, context)
 
 
-def _question(unseen: "UnseenChange", created: Sequence[str] = ()) -> str:
-    """Return what the person is asked.
+def _make_question(unseen: "UnseenChange", created: Sequence[str] = ()) -> str:
+    """Return the question. Text of an agent is cut, and has lines of its own.
 
-    Text of an agent is cut, and has lines of its own. created: the new files.
+    created: the new files.
     """
-    if unseen.is_new or created:
+    if unseen.is_new:
         what = f"An agent created {unseen.ref}. Is it fine?"
-        if not unseen.is_new:
-            names = cut_line(", ".join(created), MAX_NAMES)
-            what = (
-                f"An agent added to {unseen.ref}: {names}. Is all that changed fine?\n{unseen.line}"
-            )
+    elif created:
+        names = cut_line(", ".join(created), MAX_NAMES)
+        what = f"An agent added to {unseen.ref}: {names}. Is all that changed fine?\n{unseen.line}"
+    else:
+        what = f"An agent changed {unseen.ref} since you last looked. Is it fine?\n{unseen.line}"
+    if unseen.is_new or created:
         end = (
             "If you accept, every session works by it. If you do not, only its own session does, "
             "until you look."
         )
     else:
-        what = f"An agent changed {unseen.ref} since you last looked. Is it fine?\n{unseen.line}"
         end = (
             "If you accept, it counts as yours. If you do not, it is used as it is; this session "
             "does not ask again."
@@ -212,10 +198,9 @@ def add_approvals(
     *,
     confirms: bool,
 ) -> None:
-    """Make the server ask about changes that would wait, about decisions, and about what an agent
-    created.
+    """Make the server ask about waiting changes, decisions, and what an agent created.
 
-    confirms: also about what nobody looked at, at its first load in a session.
+    confirms: also about unseen changes, at the first load in a session.
     """
     approval = ApprovalGate(library, caller, sessions)
     server.gates += [

@@ -38,30 +38,31 @@ QueueItem = TypeVar("QueueItem")
 
 
 class ThreadQueue(Generic[QueueItem]):
-    """A queue from any thread to one task of the event loop; of more than `most` things the oldest
-    are dropped.
+    """A queue from any thread to one task of the event loop.
+
+    Of more than `most` items the oldest are dropped.
     """
 
     def __init__(self, most: int) -> None:
         # Appending to a deque and popping from it are atomic, so no lock is needed.
-        self._things: collections.deque[QueueItem] = collections.deque(maxlen=most)
+        self._items: collections.deque[QueueItem] = collections.deque(maxlen=most)
         self._wake: Callable[[], object] = lambda: None
 
-    def post(self, things: Iterable[QueueItem]) -> None:
-        """Add things; called on any thread."""
-        self._things.extend(things)
+    def post(self, items: Iterable[QueueItem]) -> None:
+        """Add items. Called on any thread."""
+        self._items.extend(items)
         with contextlib.suppress(RuntimeError):  # the loop has just been closed: no client is left
             self._wake()
 
     async def take_all(self) -> list[QueueItem]:
-        """Wait until something is there and return all of it, oldest first. One task at a time."""
+        """Wait for items and return all of them, oldest first. Called by one task at a time."""
         while True:
             event = asyncio.Event()
-            # Before the look, so that nothing can come in between and wake nobody.
+            # Set before the queue is read: an item posted in between would wake nobody.
             self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
-            if self._things:
-                # So many as there are now: more may be added meanwhile.
-                return [self._things.popleft() for _ in range(len(self._things))]
+            if self._items:
+                # As many as there are now: another thread may add more meanwhile.
+                return [self._items.popleft() for _ in range(len(self._items))]
             await event.wait()
 
 
@@ -71,15 +72,16 @@ MAX_POSTED = 10_000
 """Changes that wait to be published."""
 
 AGAIN_SECONDS = 0.5
-"""How long changes wait for the next try while the library cannot say which files they concern."""
+"""Seconds until changes are tried again whose files the library cannot name yet."""
 
 # One client that does not read holds up the others for this long.
 SEND_SECONDS = 1.0
-"""How long one client may take to accept a notification."""
+"""Seconds that one client may take to accept a notification."""
 
 MAX_URIS = 2_000
-"""Updated URIs named for one batch of changes; beyond that clients have to read the list again
-anyway.
+"""Updated URIs that one batch of changes names.
+
+With more of them, clients have to read the list again anyway.
 """
 
 
@@ -97,8 +99,9 @@ class Notifier:
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
-        """Hand changes over to `run`, from any thread; when clients read too slowly the oldest are
-        dropped.
+        """Hand changes over to `run`, from any thread.
+
+        When clients read too slowly, the oldest changes are dropped.
         """
         self._posted.post(changes)
 
@@ -115,7 +118,7 @@ class Notifier:
                 log.exception("telling clients of changes failed")
 
     async def _try_publish(self, changes: Sequence[Change]) -> bool:
-        """Notify all clients; return whether that was possible; else nothing was sent."""
+        """Notify all clients and return True, or send nothing and return False."""
         try:
             await self.publish(changes)
         except TryAgain as error:
@@ -126,74 +129,71 @@ class Notifier:
     async def publish(self, changes: Sequence[Change]) -> None:
         """Notify all clients of these changes. Raises TryAgain, before anything is sent."""
         if changes:
+            uris: Sequence[str] = ()
             # Without subscribers nobody asks which files changed.
-            uris = (
-                await anyio.to_thread.run_sync(self._uris, changes)
-                if self._has_subscribers()
-                else ()
-            )
-            await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
+            if self._has_subscribers():
+                uris = await anyio.to_thread.run_sync(self._list_changed_uris, changes)
+            await self._announce_list(ResourcesListChanged(), "send_resource_list_changed")
             for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 # Clients with a handshake do not listen on the bus.
                 await self._notify_updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
-            await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")
+            await self._announce_list(PromptsListChanged(), "send_prompt_list_changed")
         if self.lists_tools and any(change.kind is Kind.TOOL for change in changes):
             await self.tools_changed()
 
     async def tools_changed(self) -> None:
         """Notify all clients that the list of tools changed."""
-        await self._list_changed(ToolsListChanged(), "send_tool_list_changed")
+        await self._announce_list(ToolsListChanged(), "send_tool_list_changed")
 
     def _has_subscribers(self) -> bool:
         """Return whether a client may want to know of single resources.
 
-        That is one with a handshake that subscribed to some, or one that listens on the bus, to
-        whatever. Most do neither, and which files changed takes two manifests of each change.
+        Such a client made a handshake and subscribed to some, or listens on the bus. Most do
+        neither, and to name the changed files two manifests of each change are read.
         """
         # The bus of the SDK has no public way to ask for its listeners.
         return bool(self.bus._listeners) or any(self._connections.values())
 
-    def _uris(self, changes: Sequence[Change]) -> list[str]:
+    def _list_changed_uris(self, changes: Sequence[Change]) -> list[str]:
         uris: dict[str, None] = {}
         for change in changes:
             head = self._store.head_or_none(change.ref)
-            for path in self._changed_files(head.id, change) if head else ():
+            for path in self._list_changed_files(head.id, change) if head else ():
                 uris[uri_of(change.scope, change.name, path, change.kind)] = None
                 if len(uris) >= MAX_URIS:
                     return list(uris)
         return list(uris)
 
-    def _changed_files(self, resource: int, change: Change) -> list[str]:
+    def _list_changed_files(self, resource: int, change: Change) -> list[str]:
         backend = self._store.backend
-        before: Mapping[str, TreeEntry] = (
-            backend.manifest(resource, change.before) if change.before else None
-        ) or {}
-        after: Mapping[str, TreeEntry] = (
-            backend.manifest(resource, change.after) if change.after else None
-        ) or {}
+        old = backend.manifest(resource, change.before) if change.before else None
+        new = backend.manifest(resource, change.after) if change.after else None
+        before: Mapping[str, TreeEntry] = old or {}
+        after: Mapping[str, TreeEntry] = new or {}
         return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
-    async def _list_changed(
+    async def _announce_list(
         self, event: ResourcesListChanged | PromptsListChanged | ToolsListChanged, method: str
     ) -> None:
         await self.bus.publish(event)
         for connection in self.open_connections():
-            await self._tell(getattr(connection, method)())
+            await self._send(getattr(connection, method)())
 
     async def _notify_updated(self, uri: str) -> None:
         for connection in self.open_connections():
             if uri in self._connections.get(connection, ()):
-                await self._tell(connection.send_resource_updated(uri))
+                await self._send(connection.send_resource_updated(uri))
 
-    async def _tell(self, telling: Awaitable[None]) -> None:
-        """Send one notification; a client that does not read, or is gone, must not delay the
-        others.
+    async def _send(self, notification: Awaitable[None]) -> None:
+        """Send one notification.
+
+        A client that does not read, or is gone, must not delay the others.
         """
         try:
             with anyio.move_on_after(SEND_SECONDS):
-                await telling
+                await notification
         except Exception:
             log.exception("telling a client of changes failed")
 
@@ -204,7 +204,7 @@ class Notifier:
     async def remember(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
-        """Middleware: keeps the connection of every client with a handshake."""
+        """Keep the connection of every client with a handshake; a middleware of the SDK."""
         if ctx.method == "initialize":
             self._connections.setdefault(ctx.session._connection, set())
         return await call_next(ctx)
@@ -223,8 +223,9 @@ class Notifier:
 
 
 def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
-    """Make the server announce and serve subscriptions in all protocol versions; its bus must be
-    the notifier's.
+    """Make the server announce and serve subscriptions in all protocol versions.
+
+    The server's bus must be the notifier's.
     """
     low = server._lowlevel_server
     server.middleware.append(notifier.remember)
@@ -249,8 +250,9 @@ MAX_WAITING = 100
 
 
 class ClientLog(logging.Handler):
-    """Sends log records from warnings on to the clients, each from the level it has asked for
-    (warning if none).
+    """Sends log records to the clients, warnings and above.
+
+    A client gets those from the level that it asked for on, by default warnings.
     """
 
     def __init__(self, notifier: Notifier) -> None:
@@ -275,9 +277,8 @@ class ClientLog(logging.Handler):
 
     async def _send(self, message: dict[str, str]) -> None:
         for connection in self._notifier.open_connections():
-            if LEVELS.index(message["level"]) >= LEVELS.index(
-                self._levels.get(connection, "warning")
-            ):
+            lowest = self._levels.get(connection, "warning")
+            if LEVELS.index(message["level"]) >= LEVELS.index(lowest):
                 with contextlib.suppress(Exception):  # logging a failure to log would never end
                     await connection.notify("notifications/message", message)
 

@@ -51,23 +51,17 @@ class LibraryPrompts:
         loaded = verbs.load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
-            text = enclose(
-                text,
-                f"{loaded.path} of {loaded.ref}@{loaded.version}",
-                loaded.notice,
-            )
-        report = (
-            f" When you are done, call report_outcome with use_id {loaded.use_id}."
-            if loaded.use_id
-            else ""
-        )
+            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+        report = ""
+        if loaded.use_id:
+            report = f" When you are done, call report_outcome with use_id {loaded.use_id}."
         return (
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be "
             f"read with load_skill.{report}\n\n{text}"
         )
 
     def memory(self) -> str:
-        """Return what is known of the person and the project."""
+        """Return the briefing: the memories of the person and of the project."""
         return verbs.briefing(self._library, self._caller)
 
     def inbox(self) -> str:
@@ -84,8 +78,8 @@ class LibraryPrompts:
 
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
-        found = await run_sync(verbs.list_prompts, self._library, self._caller)
-        return [_as_prompt(prompt) for prompt in found]
+        prompts = await run_sync(verbs.list_prompts, self._library, self._caller)
+        return [_as_prompt(prompt) for prompt in prompts]
 
     async def fill_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in. Raise MCPError."""
@@ -97,24 +91,25 @@ class LibraryPrompts:
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
 
     def complete(self, prompt: str, argument: str, begun: str) -> list[str]:
-        """Return the known values of a prompt's argument that begin so.
+        """Return the known values of a prompt's argument that begin with `begun`.
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
         if prompt == "use_skill":
-            return self._names(Kind.SKILL, begun) if argument == "name" else []
+            return self._complete_name(Kind.SKILL, begun) if argument == "name" else []
         if prompt == "why":
             # One more than an answer has, to know whether there are others.
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
-        found = verbs.get_prompt(self._library, self._caller, prompt).arguments
-        values = next((candidate.values for candidate in found if candidate.name == argument), None)
-        # The prompt names no values; an argument that is called like a kind takes names of that
-        # kind.
+        arguments = verbs.get_prompt(self._library, self._caller, prompt).arguments
+        # None where the prompt has no such argument, () where it names no values for it.
+        values = next(
+            (candidate.values for candidate in arguments if candidate.name == argument), None
+        )
         if values == () and argument in set(Kind):
-            return self._names(Kind(argument), begun)
+            return self._complete_name(Kind(argument), begun)
         return [value for value in values or () if value.startswith(begun)]
 
-    def _names(self, kind: Kind, begun: str) -> list[str]:
+    def _complete_name(self, kind: Kind, begun: str) -> list[str]:
         # One more than an answer has, to know whether there are others.
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
@@ -157,7 +152,7 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         )
     ]
 
-    def values(
+    def find_values(
         reference: types.PromptReference | types.ResourceTemplateReference,
         argument: types.CompletionArgument,
         arguments: Mapping[str, str],
@@ -169,7 +164,7 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
                 library, caller, reference.uri, argument.name, argument.value, arguments
             )
         except EvolvableError:
-            return []  # of what is not there, nothing is known
+            return []  # a prompt or a resource that does not exist has no values
 
     async def complete(
         reference: types.PromptReference | types.ResourceTemplateReference,
@@ -177,16 +172,16 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         context: types.CompletionContext | None,
     ) -> types.Completion:
         arguments = (context.arguments if context else None) or {}
-        found = await run_sync(values, reference, argument, arguments)
+        completions = await run_sync(find_values, reference, argument, arguments)
         return types.Completion(
-            values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS
+            values=completions[:MAX_COMPLETIONS], has_more=len(completions) > MAX_COMPLETIONS
         )
 
     server.completion()(complete)  # type: ignore[no-untyped-call]
 
 
 PAGE_SKILLS, PAGE_FILES = 100, 2_000
-"""A page ends behind so many skills, or behind the one that brings its files to so many."""
+"""Skills and files after which a page ends; the last skill may bring more files."""
 
 PAGE_CHILDREN = 1_000
 """Children of one page of a directory."""
@@ -237,40 +232,42 @@ class SkillsExtension(Extension):
         self._library, self._caller = library, caller
 
     def settings(self) -> dict[str, Any]:
-        """Return what is declared besides: directories can be read."""
+        """Return the settings that the extension declares: directories can be read."""
         return {"directoryRead": True}
 
     def methods(self) -> Sequence[MethodBinding]:
         """Return the three methods, for all protocol versions."""
         return [
-            MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
-            MethodBinding("skills/get", UriParams, self._get),
-            MethodBinding("resources/directory/read", UriParams, self._directory),
+            MethodBinding("skills/list", types.PaginatedRequestParams, self._answer_list),
+            MethodBinding("skills/get", UriParams, self._answer_get),
+            MethodBinding("resources/directory/read", UriParams, self._answer_directory),
         ]
 
-    async def _list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
-        return await answer_on_thread(self._page, params.cursor)
+    async def _answer_list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
+        return await answer_on_thread(self._list_page, params.cursor)
 
-    async def _get(self, _: Any, params: UriParams) -> GetSkillResult:
-        return await answer_on_thread(self._skill, params.uri, uri=params.uri)
+    async def _answer_get(self, _: Any, params: UriParams) -> GetSkillResult:
+        return await answer_on_thread(self._find_skill, params.uri, uri=params.uri)
 
-    async def _directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
-        return await answer_on_thread(self._children, params.uri, params.cursor, uri=params.uri)
+    async def _answer_directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
+        return await answer_on_thread(
+            self._list_children, params.uri, params.cursor, uri=params.uri
+        )
 
-    def _page(self, cursor: str | None) -> ListSkillsResult:
+    def _list_page(self, cursor: str | None) -> ListSkillsResult:
         catalog = HostCatalog(self._library.store)
         skills = catalog.skills(self._caller.scopes)
         entries: list[dict[str, Any]] = []
         versions: list[tuple[int, int]] = []
         files, last = 0, ("", "")
-        for skill in skills[_start(skills, cursor) :]:
-            # Before a skill is added: the page ends behind the one that fills it.
+        for skill in skills[_find_start(skills, cursor) :]:
+            # Checked before a skill is added: the page ends after the skill that fills it.
             if len(entries) >= PAGE_SKILLS or files >= PAGE_FILES:
                 return ListSkillsResult(
                     skills=self._with_notes(versions, entries),
                     next_cursor=resources.encode_cursor(last),
                 )
-            entry, last = catalog.entry(skill), _key(skill)
+            entry, last = catalog.entry(skill), _sort_key(skill)
             # A skill that is left out takes no place on the page.
             if entry.is_listed:
                 entries.append(_as_skill(entry, None))
@@ -287,73 +284,67 @@ class SkillsExtension(Extension):
         notes = []
         for resource, version in versions:
             head = heads[resource]
-            newest = version == head.latest
-            # The authors of newest versions came with one query for all.
-            author = (
-                authors[resource] if newest else version_authorship(self._library, head, version)
-            )
+            if version == head.latest:
+                # The authors of newest versions came with one query for all.
+                author = authors[resource]
+            else:
+                author = version_authorship(self._library, head, version)
             notes.append(author.why)
         return [_with_note(skill, text) for skill, text in zip(skills, notes, strict=True)]
 
-    def _skill(self, uri: str) -> GetSkillResult:
-        place = resources.resolve(self._library.store, uri)
-        if place.head.kind is not Kind.SKILL or place.path != MAIN:
+    def _find_skill(self, uri: str) -> GetSkillResult:
+        target = resources.resolve(self._library.store, uri)
+        if target.head.kind is not Kind.SKILL or target.path != MAIN:
             raise NoSuchResource(
                 f"No skill is served at {quote_text(uri, 200)}.",
                 f"A skill's URI ends with /{MAIN}.",
             )
-        channel_entry = self._library.store.backend.channel.of(place.head.id)
+        channel_entry = self._library.store.backend.channel.of(target.head.id)
         if channel_entry is None:
             raise NoSuchResource(
-                f"{place.head.ref} is not on the channel.",
+                f"{target.head.ref} is not on the channel.",
                 "`evolvable care fsck` says whether it should be.",
             )
-        entry = HostCatalog(self._library.store).entry(channel_entry, place.version)
+        entry = HostCatalog(self._library.store).entry(channel_entry, target.version)
         if entry.left_out:
             raise NoSuchResource(
                 f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}."
             )
-        note = version_authorship(self._library, place.head, entry.version).why
-        skill = _with_note(_as_skill(entry, place.version if place.is_versioned else None), note)
-        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.is_versioned else 0)
+        note = version_authorship(self._library, target.head, entry.version).why
+        skill = _with_note(_as_skill(entry, target.version if target.is_versioned else None), note)
+        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if target.is_versioned else 0)
 
-    def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
-        place = resources.resolve(self._library.store, uri, directory=True)
-        files = self._library.store.manifest(place.head, place.version)
-        inside = f"{place.path}/" if place.path else ""
+    def _list_children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
+        target = resources.resolve(self._library.store, uri, directory=True)
+        files = self._library.store.manifest(target.head, target.version)
+        inside = f"{target.path}/" if target.path else ""
+        paths = [path.removeprefix(inside) for path in files if path.startswith(inside)]
         # A pair with a slash is a directory, one without is a file.
-        names = sorted(
-            {
-                path.removeprefix(inside).partition("/")[:2]
-                for path in files
-                if path.startswith(inside)
-            }
-        )
+        names = sorted({path.partition("/")[:2] for path in paths})
         if not names:
             raise NoSuchResource(
                 f"{quote_text(uri, 200)} is not a directory.",
                 "A skill's own is its URI without its file.",
             )
-        after = _key_of(cursor)[0] if cursor else ""
+        after = _parse_cursor(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [
-            _as_resource(place, f"{inside}{name}", directory)
-            for name, directory in rest[:PAGE_CHILDREN]
+            _as_resource(target, f"{inside}{name}", is_directory)
+            for name, is_directory in rest[:PAGE_CHILDREN]
         ]
-        following = (
-            resources.encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
-        )
+        has_more = len(rest) > PAGE_CHILDREN
+        next_cursor = resources.encode_cursor((page[-1].name, "")) if has_more else None
         return ReadDirectoryResult(
             resources=page,
-            next_cursor=following,
-            ttl_ms=VERSION_TTL_MS if place.is_versioned else 0,
+            next_cursor=next_cursor,
+            ttl_ms=VERSION_TTL_MS if target.is_versioned else 0,
         )
 
 
 def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
     resources = [
         {
-            "uri": _uri(entry.ref, path, version),
+            "uri": _make_uri(entry.ref, path, version),
             "digest": f"sha256:{file.sha256}",
             "size": file.size,
         }
@@ -361,7 +352,7 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
     ]
     frontmatter: Mapping[str, object] = entry.frontmatter
     return {
-        "uri": _uri(entry.ref, MAIN, version),
+        "uri": _make_uri(entry.ref, MAIN, version),
         "frontmatter": dict(frontmatter),
         "resources": resources,
     }
@@ -374,24 +365,24 @@ def _with_note(skill: dict[str, Any], note: str) -> dict[str, Any]:
     return {**skill, "_meta": resources.mark_of(note)} if note else skill
 
 
-def _as_resource(place: resources.ResolvedUri, path: str, directory: bool) -> types.Resource:
-    uri = _uri(place.head.ref, path, place.version if place.is_versioned else None)
-    mime = DIRECTORY if directory else resources.mime_of(path)
+def _as_resource(target: resources.ResolvedUri, path: str, is_directory: bool) -> types.Resource:
+    uri = _make_uri(target.head.ref, path, target.version if target.is_versioned else None)
+    mime = DIRECTORY if is_directory else resources.mime_of(path)
     return types.Resource(uri=uri, name=path.rpartition("/")[2], mime_type=mime)
 
 
-def _uri(ref: Ref, path: str, version: int | None) -> str:
+def _make_uri(ref: Ref, path: str, version: int | None) -> str:
     return resources.uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
 
 
-def _key(skill: ChannelEntry) -> Key:
+def _sort_key(skill: ChannelEntry) -> Key:
     return skill.ref.name, skill.ref.scope or USER_SCOPE
 
 
-def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
-    return bisect_right(skills, _key_of(cursor), key=_key) if cursor else 0
+def _find_start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
+    return bisect_right(skills, _parse_cursor(cursor), key=_sort_key) if cursor else 0
 
 
-def _key_of(cursor: str) -> Key:
+def _parse_cursor(cursor: str) -> Key:
     name, scope = resources.decode_cursor(cursor, (str, str))
     return name, scope

@@ -61,20 +61,16 @@ from evolvable_tools.verbs import HostCatalog, is_users
 if TYPE_CHECKING:
     from evolvable_tools.verbs import History, Loaded, WaitingProposal
 
-# Start time: a server answers its first requests before it needs task sets.
-
-
 VERSION = "version."
 
-_OF_USER, _OF_PROJECT = "{name}/{+file}", "{scope}/{name}/{+file}"
+_USER_TEMPLATE, _PROJECT_TEMPLATE = "{name}/{+file}", "{scope}/{name}/{+file}"
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedUri:
-    """What a URI names: a version of a resource and a path in it, '' for the resource's own
-    directory.
+    """A version of a resource that a URI names, and a path in it, '' for the resource's directory.
 
-    `is_versioned`: the version stands in the URI, so what it says never changes.
+    `is_versioned`: the version stands in the URI, so its content never changes.
     """
 
     head: Head
@@ -90,19 +86,24 @@ def uri_of(
 
     version: of that version, instead of the one that is seen now.
     """
-    # Else a reader takes what follows for a port.
-    place = [scope.replace(":", "%3A")] * (scope != USER_SCOPE)
-    parts = [f"{VERSION}{version}"] * (version is not None) + place + [name]
-    return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
+    parts = []
+    if version is not None:
+        parts.append(f"{VERSION}{version}")
+    if scope != USER_SCOPE:
+        # Behind a colon a reader expects a port.
+        parts.append(scope.replace(":", "%3A"))
+    parts.append(name)
+    if path:
+        parts.append(quote(path))
+    return f"{kind}://" + "/".join(parts)
 
 
 def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
-    """Return the file that a URI names, or with `directory` the directory; that the path is there
-    is not looked at.
+    """Return the file that a URI names, or with `directory` the directory.
 
-    Where both readings exist, the first part is taken as a project before it is taken as a name of
-    the user's; of skills the one is meant that had the address first. Raise NoSuchResource,
-    NoSuchVersion, InvalidRef, InvalidPath.
+    Whether the path exists in the version is not checked. The first part is taken as a project
+    before it is taken as a name of the user's. Of two skills, the URI means the one that had the
+    address first. Raise NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
     """
     scheme, _, rest = uri.partition("://")
     if scheme not in set(Kind):
@@ -111,7 +112,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
             f"{quote_text(uri, 200)} is no URI of a resource.", f"They begin with {schemes}."
         )
     kind, parts = Kind(scheme), [unquote(part) for part in rest.split("/")]
-    number = _version(parts[0])
+    number = _parse_version_part(parts[0])
     if number is not None:
         del parts[0]
     # A file lies in a resource; a directory may be the resource's own.
@@ -121,15 +122,21 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
             f"Add one: {uri[:200]}/{main_file(kind, rest)}.",
         )
     if len(parts) >= (2 if directory else 3):
-        head = _of_project(store, kind, parts[0], parts[1])
+        head = _find_project_head(store, kind, parts[0], parts[1])
         version = number or (_visible_version(store, head) if head else None)
-        if head is not None and version is not None and not _is_users(store, head, parts, number):
+        if (
+            head is not None
+            and version is not None
+            and not _belongs_to_user(store, head, parts, number)
+        ):
             return _resolve_parts(store, head, version, parts[2:], number is not None)
-    return _of_user(store, kind, parts, number)
+    return _resolve_of_user(store, kind, parts, number)
 
 
-def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None) -> ResolvedUri:
-    ref = Ref(kind, check_name(kind, _name(kind, parts[0])), USER_SCOPE)
+def _resolve_of_user(
+    store: Store, kind: Kind, parts: Sequence[str], number: int | None
+) -> ResolvedUri:
+    ref = Ref(kind, check_name(kind, _normalize_name(kind, parts[0])), USER_SCOPE)
     # A version that the URI names may be that of a removed resource.
     head = (store.head_or_none(ref) if number else None) or store.head(ref)
     version = number or _visible_version(store, head)
@@ -141,7 +148,7 @@ def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None)
     return _resolve_parts(store, head, version, parts[1:], number is not None)
 
 
-def _version(part: str) -> int | None:
+def _parse_version_part(part: str) -> int | None:
     if not part.startswith(VERSION):
         return None
     try:
@@ -150,32 +157,25 @@ def _version(part: str) -> int | None:
         raise NoSuchVersion(str(error), "A version is written version.3.") from None
 
 
-def _of_project(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
+def _find_project_head(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
     try:
         return store.head_or_none(
-            Ref(kind, check_name(kind, _name(kind, name)), check_scope(scope))
+            Ref(kind, check_name(kind, _normalize_name(kind, name)), check_scope(scope))
         )
     except EvolvableError:
         return None
 
 
-def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | None) -> bool:
+def _belongs_to_user(store: Store, project: Head, parts: Sequence[str], number: int | None) -> bool:
     """Return whether a directory of the user's skill was at this address before the project's skill
     was.
     """
+    if project.kind is not Kind.SKILL:
+        return False
     try:
-        head = store.head_or_none(
-            Ref(
-                Kind.SKILL,
-                check_name(Kind.SKILL, parts[0]),
-                USER_SCOPE,
-            )
-        )
-        if (
-            head is None
-            or project.kind is not Kind.SKILL
-            or not (number or _visible_version(store, head))
-        ):
+        ref = Ref(Kind.SKILL, check_name(Kind.SKILL, parts[0]), USER_SCOPE)
+        head = store.head_or_none(ref)
+        if head is None or not (number or _visible_version(store, head)):
             return False
         if number is None:
             return is_users(store, head.id, project.id, project.name)
@@ -188,11 +188,11 @@ def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | N
         return False
 
 
-def _name(kind: Kind, name: str) -> str:
+def _normalize_name(kind: Kind, name: str) -> str:
     # Some clients write what follows :// in small letters, as they would a host.
-    return (
-        name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else normal_name(name)
-    )
+    if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES:
+        return name.upper()
+    return normal_name(name)
 
 
 def _visible_version(store: Store, head: Head) -> int | None:
@@ -204,15 +204,18 @@ def _visible_version(store: Store, head: Head) -> int | None:
 
 
 def _visible_heads(store: Store, kind: Kind, scopes: Sequence[str]) -> list[tuple[Head, int]]:
-    """Return what clients see of a kind in these scopes, each with the version that they see."""
+    """Return the resources of a kind that clients see in these scopes, each with its version."""
     heads = [head for scope in scopes for head in store.heads(kind, scope)]
-    placed = (
-        {entry.resource: entry.visible_version for entry in store.backend.channel.list_entries()}
-        if kind is Kind.SKILL and heads
-        else {}
-    )
-    seen = [(head, placed.get(head.id) if kind is Kind.SKILL else head.version) for head in heads]
-    return [(head, version) for head, version in seen if version is not None]
+    if not heads:
+        return []
+    if kind is Kind.SKILL:
+        # One query for all skills, where _visible_version makes one for each.
+        entries = store.backend.channel.list_entries()
+        published = {entry.resource: entry.visible_version for entry in entries}
+        versions = [(head, published.get(head.id)) for head in heads]
+    else:
+        versions = [(head, head.version) for head in heads]
+    return [(head, version) for head, version in versions if version is not None]
 
 
 def _resolve_parts(
@@ -230,26 +233,25 @@ def complete_uri(
     begun: str,
     arguments: Mapping[str, str],
 ) -> list[str]:
-    """Return the values of a template's variable that begin so and, with those known, lead to what
-    there is.
+    """Return the values of a template's variable that begin with `begun` and lead to a resource.
 
-    Raise NoSuchResource, InvalidRef.
+    arguments: the variables that have a value already. Raise NoSuchResource, InvalidRef.
     """
     scheme, _, rest = uri.partition("://")
-    if scheme not in set(Kind) or rest not in (_OF_USER, _OF_PROJECT):
+    if scheme not in set(Kind) or rest not in (_USER_TEMPLATE, _PROJECT_TEMPLATE):
         return []
-    kind, scopes = Kind(scheme), _scopes(caller, rest == _OF_PROJECT)
+    kind, scopes = Kind(scheme), _select_scopes(caller, rest == _PROJECT_TEMPLATE)
     if "scope" in arguments:
         scopes = tuple(scope for scope in scopes if scope == arguments["scope"])
-    seen = _visible_heads(library.store, kind, scopes)
+    visible = _visible_heads(library.store, kind, scopes)
     values: set[str] = set()
-    if variable == "scope" and rest == _OF_PROJECT:
-        values = {head.scope for head, _ in seen}
+    if variable == "scope" and rest == _PROJECT_TEMPLATE:
+        values = {head.scope for head, _ in visible}
     elif variable == "name":
-        values = {head.name for head, _ in seen}
+        values = {head.name for head, _ in visible}
     elif variable == "file":
         candidates = [
-            (head, version) for head, version in seen if head.name == arguments.get("name")
+            (head, version) for head, version in visible if head.name == arguments.get("name")
         ]
         values = {
             path for head, version in candidates for path in library.store.manifest(head, version)
@@ -257,25 +259,22 @@ def complete_uri(
     return sorted(value for value in values if value.startswith(begun))
 
 
-def _scopes(caller: Caller, project: bool) -> tuple[str, ...]:
-    return tuple(scope for scope in caller.scopes if (scope != USER_SCOPE) is project)
+def _select_scopes(caller: Caller, of_projects: bool) -> tuple[str, ...]:
+    return tuple(scope for scope in caller.scopes if (scope != USER_SCOPE) is of_projects)
 
 
-_LINES, _FOLDER = "tasks.jsonl", "tasks/"
+_TASKS_FILE, _TASKS_FOLDER = "tasks.jsonl", "tasks/"
 
 NO_DIFF = (
     "(not shown to agents: it touches the tasks of a task set. A person sees it with `evolvable "
     "history` and `evolvable inbox`.)\n"
 )
-"""What stands in the place of a difference."""
-
+"""Replaces a difference that shows tasks."""
 
 SEALED_NOTICE = (
     b"(Sealed: it may be of the test, and nothing here can tell. A person can look at it.)\n"
 )
-"""What stands in the place of a file of a task set where no part of the program can say what is
-sealed.
-"""
+"""Replaces a file of a task set where no part of the program can say which tasks are sealed."""
 
 
 def redact_file(library: Library, head: Head, path: str, version: int | None) -> bytes:
@@ -299,7 +298,7 @@ def redact_loaded(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded
     ref = Ref.parse(loaded.ref)
     if ref.kind is not Kind.ENVIRONMENT or loaded.text is None:
         return loaded  # of what is no text only the size is shown
-    head = _head(library, caller, ref)
+    head = _find_head(library, caller, ref)
     data = redact_file(library, head, loaded.path, loaded.version)
     if data != loaded.text.encode("utf-8"):
         library.served_texts.forget(caller.reader, loaded.ref, [loaded.path])
@@ -312,25 +311,26 @@ def redact_history(library: Library, caller: Caller, past: "History") -> "Histor
     if not past.diff or ref.kind is not Kind.ENVIRONMENT:
         return past
     # Of any version: a difference shows the tasks of an older one too.
-    return (
-        replace(past, diff=NO_DIFF)
-        if _ever_task_set(library, _head(library, caller, ref))
-        else past
-    )
+    if _was_task_set(library, _find_head(library, caller, ref)):
+        return replace(past, diff=NO_DIFF)
+    return past
 
 
 def redact_proposals(
     library: Library, caller: Caller, waiting: "Iterable[WaitingProposal]"
 ) -> "list[WaitingProposal]":
     """Return proposals as a client is shown them."""
-    return [
-        replace(proposal, diff=NO_DIFF, sides="")
-        if proposal.diff
-        and Ref.parse(proposal.ref).kind is Kind.ENVIRONMENT
-        and _touches_tasks(library, caller, proposal)
-        else proposal
-        for proposal in waiting
-    ]
+    return [_redact_proposal(library, caller, proposal) for proposal in waiting]
+
+
+def _redact_proposal(
+    library: Library, caller: Caller, proposal: "WaitingProposal"
+) -> "WaitingProposal":
+    if not proposal.diff or Ref.parse(proposal.ref).kind is not Kind.ENVIRONMENT:
+        return proposal
+    if _touches_tasks(library, caller, proposal):
+        return replace(proposal, diff=NO_DIFF, sides="")
+    return proposal
 
 
 def check_copy(library: Library, caller: Caller, source: Ref, target: Ref) -> None:
@@ -347,17 +347,17 @@ def check_copy(library: Library, caller: Caller, source: Ref, target: Ref) -> No
         )
 
 
-def _head(library: Library, caller: Caller, ref: Ref) -> Head:
-    return library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(
-        ref.at(None), caller.scopes
-    )
+def _find_head(library: Library, caller: Caller, ref: Ref) -> Head:
+    store, ref = library.store, ref.at(None)
+    # `head` raises the error that says what is missing.
+    return store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
 
 
 def _is_task_set(library: Library, head: Head, version: int | None) -> bool:
     return head.kind is Kind.ENVIRONMENT and _holds_tasks(library.store.manifest(head, version))
 
 
-def _ever_task_set(library: Library, head: Head) -> bool:
+def _was_task_set(library: Library, head: Head) -> bool:
     return any(
         _holds_tasks(library.store.manifest(head, number)) for number in range(1, head.latest + 1)
     )
@@ -367,13 +367,13 @@ def _touches_tasks(library: Library, caller: Caller, proposal: "WaitingProposal"
     if _holds_tasks(proposal.files):
         return True
     try:
-        return _ever_task_set(library, _head(library, caller, Ref.parse(proposal.ref)))
+        return _was_task_set(library, _find_head(library, caller, Ref.parse(proposal.ref)))
     except NoSuchResource:
         return False
 
 
 def _holds_tasks(paths: Iterable[str]) -> bool:
-    return any(path == _LINES or path.startswith(_FOLDER) for path in paths)
+    return any(path == _TASKS_FILE or path.startswith(_TASKS_FOLDER) for path in paths)
 
 
 PAGE = 500
@@ -397,16 +397,15 @@ class Resources:
         """Return one page of what the caller sees, skills first, each by the URI of its
         main file.
         """
-        return await answer_on_thread(self._page, params.cursor if params else None)
+        return await answer_on_thread(self._list_page, params.cursor if params else None)
 
-    def _page(self, cursor: str | None) -> types.ListResourcesResult:
-        places = sorted(self._places(), key=_key)
+    def _list_page(self, cursor: str | None) -> types.ListResourcesResult:
+        entries = sorted(self._list_entries(), key=_sort_key)
         after = decode_cursor(cursor, (int, str, str)) if cursor else None
-        rest = [place for place in places if after is None or _key(place) > after]
-        # Of one page: the query for the authors is made for these alone.
-        ids = [
-            place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]
-        ]
+        rest = [entry for entry in entries if after is None or _sort_key(entry) > after]
+        page = rest[:PAGE]
+        # The query for the authors is made for those of the page alone.
+        ids = [entry.resource if isinstance(entry, ChannelEntry) else entry.id for entry in page]
         authors = authorships(self._library, ids, self._caller)
         marked = {
             resource_id: author.main.why
@@ -414,17 +413,16 @@ class Resources:
             if author.is_marked
         }
         # A resource whose main file cannot be read is left out, so a page may be shorter.
-        found = [
-            resource
-            for place in rest[:PAGE]
-            if (resource := self._as_resource(place, marked)) is not None
+        resources = [
+            resource for entry in page if (resource := self._as_resource(entry, marked)) is not None
         ]
-        following = encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
-        return types.ListResourcesResult(resources=found, next_cursor=following)
+        next_cursor = encode_cursor(_sort_key(page[-1])) if len(rest) > PAGE else None
+        return types.ListResourcesResult(resources=resources, next_cursor=next_cursor)
 
-    def _places(self) -> Iterator[ChannelEntry | Head]:
-        """Yield the skills that hosts see, and every other resource; of one name the nearest
-        scope's.
+    def _list_entries(self) -> Iterator[ChannelEntry | Head]:
+        """Yield the skills that hosts see, and every other resource.
+
+        Of several resources with one name, the nearest scope's is taken.
         """
         yield from HostCatalog(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
@@ -435,26 +433,20 @@ class Resources:
                 yield from (head for head in heads if head is not None and head.version is not None)
 
     def _as_resource(
-        self, place: ChannelEntry | Head, marked: Mapping[int, str]
+        self, entry: ChannelEntry | Head, marked: Mapping[int, str]
     ) -> types.Resource | None:
-        """Return what is listed of a resource by its main file, None when it has none that can be
-        read or offered.
+        """Return a resource as it is listed, by its main file.
 
-        marked: of those that are not trusted, why.
+        Return None where no main file can be read, or where only a person calls the resource.
+        marked: by the id of a resource that is not trusted, why.
         """
-        store, ref = self._library.store, place.ref
-        resource, version = (
-            (place.resource, place.visible_version)
-            if isinstance(place, ChannelEntry)
-            else (place.id, place.version)
-        )
-        files: Mapping[str, TreeEntry] = (
-            store.backend.manifest(
-                resource,
-                version or 0,
-            )
-            or {}
-        )
+        ref = entry.ref
+        if isinstance(entry, ChannelEntry):
+            resource, version = entry.resource, entry.visible_version
+        else:
+            resource, version = entry.id, entry.version
+        manifest = self._library.store.backend.manifest(resource, version or 0)
+        files: Mapping[str, TreeEntry] = manifest or {}
         # A person's skill.md is taken as it is: what is listed must be there.
         path = main_path(ref.kind, ref.name, files)
         if not path:
@@ -466,15 +458,12 @@ class Resources:
         # Only a person calls it, so no model is told of it.
         if person_only:
             return None
-        uri, note = (
-            uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind),
-            marked.get(resource, ""),
-        )
-        description = (
-            f"({note}) {bound_text(description, trusted=False)}"
-            if note
-            else bound_text(description)
-        )
+        uri = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind)
+        note = marked.get(resource, "")
+        if note:
+            description = f"({note}) {bound_text(description, trusted=False)}"
+        else:
+            description = bound_text(description)
         return types.Resource(
             uri=uri, name=ref.name, description=description, mime_type="text/markdown"
         )
@@ -485,19 +474,17 @@ class Resources:
         """Return the templates: any file of any resource, for each kind that the caller sees one
         of.
         """
-        return await answer_on_thread(self._templates)
+        return await answer_on_thread(self._list_templates)
 
-    def _templates(self) -> types.ListResourceTemplatesResult:
-        # None for a kind of which nothing is seen: each template expands to something.
-        kinds = [(kind, project) for kind in Kind for project in (False, True)]
-        seen = [
-            pair
-            for pair in kinds
-            if _visible_heads(self._library.store, pair[0], _scopes(self._caller, pair[1]))
+    def _list_templates(self) -> types.ListResourceTemplatesResult:
+        # A kind of which nothing is seen has no template: each template expands to something.
+        templates = [
+            _make_template(kind, of_project)
+            for kind in Kind
+            for of_project in (False, True)
+            if _visible_heads(self._library.store, kind, _select_scopes(self._caller, of_project))
         ]
-        return types.ListResourceTemplatesResult(
-            resource_templates=[_as_template(*pair) for pair in seen]
-        )
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read(
         self, context: Any, params: types.ReadResourceRequestParams
@@ -507,25 +494,20 @@ class Resources:
         Who vouches for a file that is not trusted stands beside it, in `_meta`.
         """
         reader = conversation_of(self._caller, context, self._sessions)
-        return await answer_on_thread(self._read, str(params.uri), reader, uri=str(params.uri))
+        return await answer_on_thread(self._read_uri, str(params.uri), reader, uri=str(params.uri))
 
-    def _read(self, uri: str, reader: str) -> types.ReadResourceResult:
+    def _read_uri(self, uri: str, reader: str) -> types.ReadResourceResult:
         content: types.TextResourceContents | types.BlobResourceContents
         if uri.startswith("history://"):
-            names = (
-                review.AssetFiles(self._library.store.home / review.FOLDER)
-                .read(uri)
-                .decode("utf-8", "replace")
-            )
-            content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")
+            asset_files = review.AssetFiles(self._library.store.home / review.FOLDER)
+            index = asset_files.read(uri).decode("utf-8", "replace")
+            content = types.TextResourceContents(uri=uri, text=index, mime_type="application/json")
             return types.ReadResourceResult(contents=[content])
-        place = resolve(self._library.store, uri)
-        data, mime = (
-            redact_file(self._library, place.head, place.path, place.version),
-            mime_of(place.path),
-        )
-        authorship = version_authorship(self._library, place.head, place.version, self._caller)
-        note = authorship.of(place.path).why
+        target = resolve(self._library.store, uri)
+        data = redact_file(self._library, target.head, target.path, target.version)
+        mime = mime_of(target.path)
+        authorship = version_authorship(self._library, target.head, target.version, self._caller)
+        note = authorship.of(target.path).why
         mark = mark_of(note) if note else None
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
@@ -533,9 +515,9 @@ class Resources:
                 uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark
             )
             # A task set is shown redacted, which is no base for the reader's own text.
-            if not _is_task_set(self._library, place.head, place.version):
+            if not _is_task_set(self._library, target.head, target.version):
                 self._library.served_texts.note(
-                    reader or None, str(place.head.ref), place.path, place.version
+                    reader or None, str(target.head.ref), target.path, target.version
                 )
         except UnicodeDecodeError:
             blob = base64.b64encode(data).decode("ascii")
@@ -557,7 +539,10 @@ def mime_of(path: str) -> str:
 
 
 def mark_of(note: str) -> dict[str, Any]:
-    """Return the `_meta` of a text that is not trusted. note: who vouches for it, in words."""
+    """Return the `_meta` of a text that is not trusted.
+
+    note: who vouches for it, in words.
+    """
     return {
         "evolvable/trust": {
             "notice": note,
@@ -566,21 +551,21 @@ def mark_of(note: str) -> dict[str, Any]:
     }
 
 
-def _as_template(kind: Kind, project: bool) -> types.ResourceTemplate:
+def _make_template(kind: Kind, of_project: bool) -> types.ResourceTemplate:
     an = "an" if kind[0] in "aeiou" else "a"
     return types.ResourceTemplate(
-        uri_template=f"{kind}://{_OF_PROJECT if project else _OF_USER}",
-        name=f"project-{kind}-file" if project else f"{kind}-file",
-        title=f"A file of a project's {kind}" if project else f"A file of {an} {kind}",
+        uri_template=f"{kind}://{_PROJECT_TEMPLATE if of_project else _USER_TEMPLATE}",
+        name=f"project-{kind}-file" if of_project else f"{kind}-file",
+        title=f"A file of a project's {kind}" if of_project else f"A file of {an} {kind}",
     )
 
 
 Key = tuple[int, str, str]
 
 
-def _key(place: ChannelEntry | Head) -> Key:
-    """Return what resources are listed by: skills first, by name."""
-    return list(Kind).index(place.ref.kind), place.ref.name, place.ref.scope or USER_SCOPE
+def _sort_key(entry: ChannelEntry | Head) -> Key:
+    """Return the place of a resource in the list: skills first, by name."""
+    return list(Kind).index(entry.ref.kind), entry.ref.name, entry.ref.scope or USER_SCOPE
 
 
 def encode_cursor(key: Sequence[int | str]) -> str:

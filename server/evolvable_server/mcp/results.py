@@ -24,8 +24,9 @@ KEPT: Mapping[str, frozenset[str]] = {
     "review_inbox": frozenset({"proposals"}),
     "run_resource": frozenset({"text", "value"}),
 }
-"""By tool the fields that its answer has even when they are empty: what was asked for, and values
-that are data.
+"""By tool, the fields that its answer has even when they are empty.
+
+The caller asked for them, or their values are data.
 """
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -34,8 +35,9 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 async def answer_on_thread(
     answer: Callable[..., T], *arguments: object, uri: str | None = None
 ) -> T:
-    """Return the answer, found on a thread of its own; what is wrong with the question
-    is -32602.
+    """Return the answer of a function that runs on a thread. Raise MCPError.
+
+    uri: the URI that a request was about, for the error.
     """
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
@@ -48,10 +50,10 @@ async def answer_on_thread(
 def brief_result(
     result: types.CallToolResult | types.InputRequiredResult, tool: Tool | None
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """Return the result of a call in both its forms, without the fields that say nothing.
+    """Return the result of a call in both its forms, without its empty fields.
 
-    tool: of ours; None for a tool of the library, whose result stays as it is. One without a schema
-    of its results chooses their fields itself.
+    tool: None for a tool of the library, whose result stays as it is. A tool without a schema of
+    its results chooses their fields itself.
     """
     structured = result.structured_content if isinstance(result, types.CallToolResult) else None
     # The SDK's form of a text.
@@ -68,7 +70,7 @@ def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
     Clients that show both forms to a model leave one out where they are equal. Some compare the
     texts, and JavaScript writes 1.0 as 1: so both forms have the whole number.
     """
-    same = json.loads(as_json(structured), parse_float=_shortest)
+    same = json.loads(as_json(structured), parse_float=_shorten_number)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=as_json(same))], structured_content=same
     )
@@ -77,13 +79,14 @@ def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
 def with_warnings(
     result: types.CallToolResult, tool: Tool | None, lines: Sequence[str]
 ) -> types.CallToolResult:
-    """Return a result with these lines: at the end of `warnings` where its schema has them, else
-    each as a text block.
+    """Return a result with these lines: at the end of `warnings`, else each as a text block.
 
-    tool: that the result is of, None for one of the library.
+    tool: the tool of the result, None for a tool of the library. Its schema says whether the result
+    has `warnings`.
     """
     structured = result.structured_content
-    fields = (tool.output_schema or {}).get("properties", {}) if tool is not None else {}
+    schema = tool.output_schema if tool is not None else None
+    fields = (schema or {}).get("properties", {})
     if structured is not None and "warnings" in fields:
         return structured_result(
             structured | {"warnings": [*structured.get("warnings", ()), *lines]}
@@ -93,35 +96,35 @@ def with_warnings(
 
 
 def without_empty(value: Any, schema: Mapping[str, Any], kept_fields: Collection[str] = ()) -> Any:
-    """Return a value without the fields of it that say nothing: null, "", [], {}, and false where
-    that is the default.
+    """Return a value without its empty fields: null, "", [], {}, and false where false is the
+    default.
 
-    schema: of the value; what it does not name, such as the keys of a map, is data and stays.
-    kept_fields: fields that stay.
+    schema: the schema of the value. Fields that it does not name, such as the keys of a map, are
+    data and stay. kept_fields: fields that stay although they are empty.
     """
-    return _without_empty(value, schema, kept_fields, schema.get("$defs", {}))
+    return _drop_empty(value, schema, kept_fields, schema.get("$defs", {}))
 
 
-def _without_empty(
+def _drop_empty(
     value: Any, schema: Mapping[str, Any], kept_fields: Collection[str], parts: Mapping[str, Any]
 ) -> Any:
     schema = _resolve_schema(schema, parts)
     if isinstance(value, list):
-        return [_without_empty(item, schema.get("items", {}), kept_fields, parts) for item in value]
+        return [_drop_empty(item, schema.get("items", {}), kept_fields, parts) for item in value]
     if not isinstance(value, dict) or "properties" not in schema:
         return value
     whole = dict[str, Any]()
     for name, field in value.items():
         part = schema["properties"].get(name, {})
-        field = _without_empty(field, part, kept_fields, parts)
-        says_nothing = field in _EMPTY or (field is False and part.get("default") is False)
-        if name in kept_fields or not says_nothing:
+        field = _drop_empty(field, part, kept_fields, parts)
+        is_default_false = field is False and part.get("default") is False
+        if name in kept_fields or not (field in _EMPTY or is_default_false):
             whole[name] = field
     return whole
 
 
 def _resolve_schema(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that is referred to; of a value that may be null that of the value."""
+    """Return a schema without its reference, and without the option null."""
     for option in schema.get("anyOf", ()):
         if option != {"type": "null"}:
             schema = option
@@ -135,14 +138,14 @@ def optional_fields(schema: Any) -> Any:
         return [optional_fields(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    keyed = {"properties", "$defs"}
-    return {
-        key: {name: optional_fields(field_schema) for name, field_schema in part.items()}
-        if key in keyed
-        else optional_fields(part)
-        for key, part in schema.items()
-        if key != "required"
-    }
+    optional = dict[str, Any]()
+    for key, part in schema.items():
+        if key in ("properties", "$defs"):
+            # The keys of these maps are names, of which one may be `required`.
+            optional[key] = {name: optional_fields(field) for name, field in part.items()}
+        elif key != "required":
+            optional[key] = optional_fields(part)
+    return optional
 
 
 def as_json(value: Any) -> str:
@@ -150,7 +153,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _shortest(number: str) -> float | int:
+def _shorten_number(number: str) -> float | int:
     value = float(number)
     # JavaScript has no exact whole numbers beyond this.
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
@@ -162,9 +165,9 @@ def error_result(text: str) -> types.CallToolResult:
 
 
 def invalid_arguments(name: str, error: ValidationError) -> str:
-    """Return what is wrong with the arguments of a call."""
-    parts = [
-        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}"
-        for fault in error.errors()
-    ]
-    return f"{name} was called with arguments that do not fit. {'; '.join(parts)}."
+    """Return the error text for the arguments of a call that pydantic refused."""
+    faults = []
+    for fault in error.errors():
+        place = ".".join(map(str, fault["loc"])) or "arguments"
+        faults.append(f"{place}: {fault['msg'].lower()}")
+    return f"{name} was called with arguments that do not fit. {'; '.join(faults)}."

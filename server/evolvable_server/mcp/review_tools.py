@@ -35,17 +35,17 @@ ACTIONS = ("list", "show", *DECIDING)
 
 
 MOST_COMPARED = 7
-"""Of the proposals of a list with differences: more have no room."""
+"""Proposals of a list with differences: of more, an answer has no room for the differences."""
 
 LISTED_BYTES = 3_000
-"""Of a list with differences: three ordinary ones have room."""
+"""Bytes of a list with differences: room for three ordinary proposals."""
 
 
 SHORT_CONTEXT = 1
-"""Equal lines around a change where several proposals are shown."""
+"""Unchanged lines around a change where several proposals are shown."""
 
 
-def _size(proposals: list[WaitingProposal]) -> int:
+def _measure_answer(proposals: list[WaitingProposal]) -> int:
     """Return how many bytes an answer with these proposals has."""
     fields = [
         {name: value for name, value in asdict(proposal).items() if value} for proposal in proposals
@@ -53,20 +53,21 @@ def _size(proposals: list[WaitingProposal]) -> int:
     return answer_size({"proposals": fields})
 
 
-def _names_only(schema: Any) -> Any:
-    """Return a schema with the names and types of its fields alone: the task of a review says the
-    rest.
+def _keep_names(schema: Any) -> Any:
+    """Return a schema with the names and types of its fields alone.
+
+    The task of a review says the rest.
     """
     if isinstance(schema, dict):
         return {
-            name: _names_only(part)
+            name: _keep_names(part)
             for name, part in schema.items()
             if name not in ("enum", "required")
         }
     return schema
 
 
-CANDIDATES = WithJsonSchema({"type": "array", "items": _names_only(CANDIDATE)})
+CANDIDATES = WithJsonSchema({"type": "array", "items": _keep_names(CANDIDATE)})
 
 SettingsFactory = Callable[[], "ReviewSettings"]
 
@@ -82,10 +83,9 @@ class WaitingRunAnswer:
 
 @dataclass(frozen=True)
 class InboxAnswer:
-    """What review_inbox did: the proposals that were asked for, or what became of those
-    decided on.
+    """The answer of review_inbox: the proposals that were asked for, or those that were decided.
 
-    runs: with list, those that an agent asked for and a person begins; what begins one asks the
+    runs: with list, the runs that an agent asked for and a person begins. What begins one asks the
     person first.
     """
 
@@ -94,16 +94,15 @@ class InboxAnswer:
     runs: list[WaitingRunAnswer] = field(default_factory=list)
 
 
-def _seen_versions() -> dict[int, int | None] | None:
-    """Return by proposal the version that the person at the client was shown it with, None where
-    nobody was asked.
+def _read_shown_versions() -> dict[int, int | None] | None:
+    """Return the version of each resource that the question showed, by the proposal's id.
+
+    Return None where nobody was asked.
     """
     state = asked_about.get()
-    return (
-        {int(identity): version for identity, version in json.loads(state).items()}
-        if state
-        else None
-    )
+    if not state:
+        return None
+    return {int(identity): version for identity, version in json.loads(state).items()}
 
 
 class ReviewTools:
@@ -112,12 +111,8 @@ class ReviewTools:
     def __init__(
         self, library: Library, caller: Caller, sessions: CallSessions, settings: SettingsFactory
     ) -> None:
-        self._library, self._caller, self._sessions, self._settings = (
-            library,
-            caller,
-            sessions,
-            settings,
-        )
+        self._library, self._caller = library, caller
+        self._sessions, self._settings = sessions, settings
 
     def review_session(
         self,
@@ -212,49 +207,53 @@ class ReviewTools:
             proposals = [
                 verbs.show_proposal(self._library, identity, context=context) for identity in ids
             ]
-            return InboxAnswer(self._as_read(proposals))
+            return InboxAnswer(self._prepare_for_agent(proposals))
         decider = decider_of(self._find_caller(ctx), ctx.request_context.request)
         if action == "reject":
             rejected = [verbs.reject(self._library, identity, reason, decider) for identity in ids]
             return InboxAnswer(decided=rejected)
-        how, seen = "approved in the client", _seen_versions()
-        decided = verbs.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
+        how, shown = "approved in the client", _read_shown_versions()
+        decided = verbs.approve_together(
+            self._library, decider, ids, reason, how, files, seen=shown
+        )
         return InboxAnswer(decided=decided)
 
     def _list_waiting(self) -> list[WaitingProposal]:
-        """Return what waits, oldest first; with differences as far as the answer has room, before
-        their evidence.
+        """Return the proposals that wait, oldest first.
+
+        They have differences as far as the answer has room. Evidence is left out before these.
         """
         waiting = verbs.list_waiting(self._library)
-        # So many leave no room for a difference.
         if len(waiting) > MOST_COMPARED:
-            return self._as_read(waiting)
+            return self._prepare_for_agent(waiting)
         whole = [
             verbs.show_proposal(self._library, proposal.proposal_id, context=SHORT_CONTEXT)
             for proposal in waiting
         ]
-        # First with all that belongs to them, then without their evidence.
-        for complete in (whole, [replace(proposal, grounds=None) for proposal in whole]):
-            if _size(readable := self._as_read(complete)) <= LISTED_BYTES:
-                return readable
-        readable = self._as_read(waiting)
+        without_evidence = [replace(proposal, grounds=None) for proposal in whole]
+        for candidate in (whole, without_evidence):
+            answer = self._prepare_for_agent(candidate)
+            if _measure_answer(answer) <= LISTED_BYTES:
+                return answer
+        answer = self._prepare_for_agent(waiting)
         # There is no room for all: differences are added one by one while they fit.
         for at, proposal in enumerate(whole):
-            more = [*waiting[:at], proposal, *waiting[at + 1 :]]
-            if _size(read := self._as_read(more)) <= LISTED_BYTES:
-                waiting, readable = more, read
-        return readable
+            candidate = [*waiting[:at], proposal, *waiting[at + 1 :]]
+            longer_answer = self._prepare_for_agent(candidate)
+            if _measure_answer(longer_answer) <= LISTED_BYTES:
+                waiting, answer = candidate, longer_answer
+        return answer
 
-    def _as_read(self, proposals: list[WaitingProposal]) -> list[WaitingProposal]:
+    def _prepare_for_agent(self, proposals: list[WaitingProposal]) -> list[WaitingProposal]:
         """Return proposals as the client's agent reads them.
 
-        The first with marks explains those of all.
+        The notice of the first proposal with marks explains the marks of all.
         """
-        read = redact_proposals(self._library, self._caller, as_read(proposals, Actor.AGENT))
-        first = next((at for at, proposal in enumerate(read) if proposal.notice), 0)
+        redacted = redact_proposals(self._library, self._caller, as_read(proposals, Actor.AGENT))
+        first = next((at for at, proposal in enumerate(redacted) if proposal.notice), 0)
         return [
             replace(proposal, notice="") if at > first else proposal
-            for at, proposal in enumerate(read)
+            for at, proposal in enumerate(redacted)
         ]
 
     def compress_history(

@@ -23,13 +23,12 @@ except ImportError:  # it is private to pydantic
     plugin_loader = None  # type: ignore[assignment]
 
 HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
-"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what
-they import.
-"""
+"""Optional modules that the SDK uses over HTTP alone; with their own imports, four megabytes."""
 
 CLIENT_PACKAGES = ("mcp", "httpx2")
-"""Packages of whose own names a server on stdio uses none: `mcp` imports the SDK's clients, and
-`httpx2` is theirs.
+"""Packages whose own names a server on stdio does not use.
+
+`mcp` imports the SDK's clients, and these use `httpx2`.
 """
 
 LATE_TYPES = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
@@ -38,27 +37,26 @@ LATE_TYPES = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
 
 @contextlib.contextmanager
 def light_sdk() -> Iterator[None]:
-    """Have the body import of the SDK what a server on stdio needs; the rest is imported when it is
-    needed after all.
+    """Have the body import the parts of the SDK that a server on stdio needs.
 
-    The SDK knows nothing of it, so what is named here is guarded by tests.
+    The rest is imported at its first use. The SDK does not support this, so tests guard the names
+    of this module.
     """
     use_no_plugins()
     defer_modules(*CLIENT_PACKAGES)
     with hidden_modules(*HTTP_MODULES), deferred_types(*LATE_TYPES), deferred_models():
         with contextlib.suppress(ImportError):
-            # The base of the late types: they inherit from it that they are built late too.
+            # The base of LATE_TYPES: they inherit `defer_build` from it.
             importlib.import_module("mcp_types._wire_base")
         yield
 
 
 @contextlib.contextmanager
 def hidden_modules(*names: str) -> Iterator[None]:
-    """Have the body go without these modules, as if they were not installed; those that are loaded
-    stay.
+    """Have the body go without these modules, as if they were not installed.
 
-    For imports that the importing package treats as optional, and whose result nothing in the body
-    needs.
+    Modules that are loaded stay. For imports that the importing package treats as optional, and
+    whose result nothing in the body needs.
     """
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)
@@ -72,30 +70,29 @@ def hidden_modules(*names: str) -> Iterator[None]:
 
 
 def defer_modules(*names: str) -> None:
-    """Run these modules when an attribute that they define is first used, not at their import; safe
-    from any thread.
+    """Run these modules when an attribute that they define is first used, not at their import.
 
-    Submodules of a package are imported as ever. `importlib.util.LazyLoader` cannot do this: the
-    import of a submodule asks for `__path__`, and before Python 3.12 every import for `__spec__`,
-    and either runs the module.
+    Safe from any thread. Submodules of a package are imported as before.
+    `importlib.util.LazyLoader` cannot do this. The import of a submodule asks for `__path__`, and
+    before Python 3.12 every import for `__spec__`, and either runs the module.
     """
     for name in names:
-        if (
-            name in sys.modules
-            or (spec := importlib.util.find_spec(name)) is None
-            or spec.loader is None
-        ):
+        if name in sys.modules:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
             continue
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
+        module.__getattr__ = _make_getattr(module, spec.loader.exec_module)  # type: ignore[method-assign]
         # As the import system does for `import package.module`.
         if spec.parent and spec.parent != name:
             setattr(sys.modules[spec.parent], name.rpartition(".")[2], module)
 
 
-def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module that did not run yet: it runs the module, and then
-    answers as the module.
+def _make_getattr(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module that did not run yet.
+
+    It runs the module, and then returns the module's attributes.
     """
     # Guards `ran`. Reentrant, because the module may ask for its own attributes while it runs.
     lock, ran = threading.RLock(), False
@@ -104,20 +101,22 @@ def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[
         nonlocal ran
         with lock:
             if not ran:
-                ran = True  # while it runs it may ask for attributes of its own
+                # Before it runs, as the module may ask for its own attributes.
+                ran = True
                 try:
-                    check_program()  # it was found before, so the import system does not ask
+                    # The import system, which asks for this, found the module before.
+                    check_program()
                     run(module)
                 except BaseException:
                     ran = False
                     raise
-            found = vars(module)
-            if name in found:
-                return found[name]
+            attributes = vars(module)
+            if name in attributes:
+                return attributes[name]
             # The module may have a `__getattr__` of its own.
-            own = found.get("__getattr__", attribute)
-            if own is not attribute:
-                return own(name)
+            own_getattr = attributes.get("__getattr__", attribute)
+            if own_getattr is not attribute:
+                return own_getattr(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
     return attribute
@@ -125,13 +124,12 @@ def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[
 
 @contextlib.contextmanager
 def deferred_types(*names: str) -> Iterator[None]:
-    """Have the body name types of these modules without importing them: a module is imported at the
-    first use of one.
+    """Have the body name types of these modules without importing them.
 
-    What the body gets is a `DeferredType`, which has the uses that the SDK makes of its types of
-    the wire.
+    The body gets a `DeferredType` for each, which can do what the SDK does with such types. The
+    first use of one imports its module.
     """
-    deferred = {name: _module_of_types(name) for name in names if name not in sys.modules}
+    deferred = {name: _make_module_of_types(name) for name in names if name not in sys.modules}
     sys.modules.update(deferred)
     try:
         yield
@@ -140,7 +138,7 @@ def deferred_types(*names: str) -> Iterator[None]:
             _withdraw(name, module)
 
 
-def _module_of_types(name: str) -> ModuleType:
+def _make_module_of_types(name: str) -> ModuleType:
     def attribute(type_name: str) -> DeferredType:
         if type_name.startswith("__"):  # the import system asks
             raise AttributeError(type_name)
@@ -161,7 +159,7 @@ def _withdraw(name: str, module: ModuleType) -> None:
 
 
 class DeferredType:
-    """Stands for a model: in a union, in a TypeAdapter, and to validate what it is a model of."""
+    """A stand-in for a model: in a union, in a TypeAdapter, and for the validation of a value."""
 
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find = find
@@ -185,17 +183,16 @@ class DeferredType:
 
 @contextlib.contextmanager
 def deferred_models() -> Iterator[None]:
-    """Have pydantic build what validates a model that the body defines when it is first used, and
-    not at once.
+    """Have pydantic build the validators of the models that the body defines at their first use.
 
     The SDK defines some 600 models and adapters of several protocol versions, and a server uses a
-    few dozen of them. Both ways of pydantic are public (`defer_build`), safe from any thread, and
-    give the same answers.
+    few dozen of them. pydantic's option `defer_build` is public, and its late build is safe from
+    any thread.
     """
     adapter: Any = pydantic.TypeAdapter
     # On the base class, so that the models of the body inherit it.
     pydantic.BaseModel.model_config["defer_build"] = True
-    pydantic.TypeAdapter = _deferring(adapter)  # type: ignore[misc]
+    pydantic.TypeAdapter = _make_deferred_adapter(adapter)  # type: ignore[misc]
     try:
         yield
     finally:
@@ -203,10 +200,8 @@ def deferred_models() -> Iterator[None]:
         del pydantic.BaseModel.model_config["defer_build"]
 
 
-def _deferring(adapter: Any) -> Any:
-    """Return a class like pydantic's TypeAdapter whose instances build at their first use where
-    they may.
-    """
+def _make_deferred_adapter(adapter: Any) -> Any:
+    """Return a subclass of TypeAdapter that builds its validators at their first use."""
     type_variable = TypeVar("type_variable")
 
     class DeferredAdapter(adapter, Generic[type_variable]):  # type: ignore[misc]
@@ -219,9 +214,8 @@ def _deferring(adapter: Any) -> Any:
             module: str | None = None,
         ) -> None:
             # A model has a configuration of its own, and pydantic refuses a second one.
-            if config is None and not (
-                isinstance(type, builtins.type) and issubclass(type, pydantic.BaseModel)
-            ):
+            is_model = isinstance(type, builtins.type) and issubclass(type, pydantic.BaseModel)
+            if config is None and not is_model:
                 config = pydantic.ConfigDict(defer_build=True)
             # One frame more than in pydantic, which looks for the caller's names at this depth.
             super().__init__(type, config=config, _parent_depth=_parent_depth + 1, module=module)
@@ -230,11 +224,9 @@ def _deferring(adapter: Any) -> Any:
 
 
 def use_no_plugins() -> None:
-    """Have pydantic look for no plugins: to find them it reads the metadata of every installed
-    package.
+    """Have pydantic look for no plugins: it would read the metadata of every installed package.
 
-    Its own switch for that is a variable of the environment, which each child of a server would
-    inherit.
+    pydantic's own switch is an environment variable, which each child of a server would inherit.
     """
     if plugin_loader is not None:
         plugin_loader._plugins = {}  # as after a search that found none

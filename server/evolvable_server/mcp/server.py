@@ -43,12 +43,12 @@ from evolvable_tools import Caller, Library
 
 
 PREPARE_SECONDS = 0.5
-"""How long after the first answer of another tool than FIND the scan of changes is imported."""
+"""Seconds from the first answer of another tool than FIND to the import of the scan of changes."""
 
 FIND = "find_skill"
-"""The tool that a session calls which changes nothing: one that does opens a resource first.
+"""The tool after which the scan, which takes 3 MB, is not imported.
 
-The scan takes 3 MB.
+A session that only searches changes nothing. One that changes a resource opens it first.
 """
 
 INSTRUCTIONS = """\
@@ -66,7 +66,7 @@ Kinds: skill, prompt, agent, tool, environment, memory.
 
 
 class ToolGate(Protocol):
-    """Who has to be asked before a tool does what it is called for."""
+    """Asks for an approval before a tool runs."""
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call has to be approved."""
@@ -78,20 +78,18 @@ class ToolGate(Protocol):
 
 
 class ToolSource(Protocol):
-    """Tools of the library that a person approved, which a part of the program lists and runs."""
+    """The approved tools of the library."""
 
     async def list_tools(self) -> list[types.Tool]:
-        """Return them, by name."""
+        """Return the tools, by name."""
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], context: Context[Any, Any] | None
     ) -> types.CallToolResult:
-        """Run one; whatever goes wrong is an error text for the model."""
+        """Run a tool. Return every error as a text for the model."""
 
     async def watch(self, notifier: Any) -> None:
-        """Notify clients whenever a person approves or withdraws one, for as long as the server
-        runs.
-        """
+        """Notify clients of each approved or withdrawn tool, for as long as the server runs."""
 
 
 class LateTools(Protocol):
@@ -112,10 +110,13 @@ class LivePrompts(Protocol):
     """The prompts of a library, as they are now."""
 
     async def everything(self) -> list[types.Prompt]:
-        """Return them, by name."""
+        """Return the prompts, by name."""
 
     async def fill_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        """Return one with its arguments. A mistake of the caller is the error "invalid params"."""
+        """Return a prompt with its arguments.
+
+        A mistake of the caller is the error "invalid params".
+        """
 
 
 class LibraryServer(MCPServer[Any]):
@@ -125,21 +126,20 @@ class LibraryServer(MCPServer[Any]):
 
     late_tools: LateTools | None = None
     late_prompts: Iterable[Callable[[], Prompt]] = ()
-    """Each makes a registered prompt, when one is first asked for: the schemas of their arguments
-    take a while.
-    """
+    """Each makes a registered prompt, when a prompt is first asked for: their schemas take time."""
 
     live_prompts: LivePrompts | None = None
     approved_tools: ToolSource | None = None
     take_hints: Callable[[Any], Sequence[str]] | None = None
-    """Returns the lines for the client behind a request, each once; they go out with the answer."""
+    """Returns the lines that the answer to a request tells its client, each line once."""
 
     prefix = ""
     """What stands before the name of each listed tool; a call may leave it out."""
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
-        """tools_change: the list of tools changes while the server runs, as the library's own are
-        in it.
+        """Make the server.
+
+        tools_change: the list of tools changes while the server runs, as it has the library's own.
         """
         # The SDK makes a console of rich for its logging, which is of no use where logging is
         # configured.
@@ -150,8 +150,9 @@ class LibraryServer(MCPServer[Any]):
         self.unlisted: dict[
             str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]
         ] = {}
-        """Tools that answer and are not listed, as what calls them is no model: of arguments and
-        the HTTP request.
+        """Tools that are not listed, because no model calls them.
+
+        Each takes its arguments and the HTTP request, None over stdio.
         """
 
     def _init_sdk(self, tools_change: bool, options: dict[str, Any]) -> None:
@@ -181,11 +182,9 @@ class LibraryServer(MCPServer[Any]):
         )
         approved = await self.approved_tools.list_tools() if self.approved_tools else []
         tools = [*late, *(tool for tool in registered if tool.name not in names), *approved]
-        return (
-            [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools]
-            if self.prefix
-            else tools
-        )
+        if not self.prefix:
+            return tools
+        return [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -198,9 +197,8 @@ class LibraryServer(MCPServer[Any]):
             answer = await self._call_through_gates(name, arguments, context)
             tool = self._tool_manager.get_tool(name)
             return self._with_hints(brief_result(answer, tool), tool, context)
-        except (
-            EvolvableError
-        ) as error:  # before the tool ran, such as of its module, which could not be loaded
+        except EvolvableError as error:
+            # Before the tool ran, such as of its module, which could not be loaded.
             return error_result(error.text)
 
     async def _call_through_gates(
@@ -210,7 +208,7 @@ class LibraryServer(MCPServer[Any]):
             return await self.unlisted[name](
                 arguments, context.request_context.request if context else None
             )
-        # Tools of the library begin so.
+        # The names of the library's tools begin so.
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
         # The file that lists the tools has their schemas, so no tool is made for this check.
@@ -260,24 +258,20 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         if not isinstance(result, types.CallToolResult) or result.is_error:
             return result
-        if (
-            self.take_hints is None
-            or context is None
-            or SELF_CHECK in (context.request_context.meta or {})
-        ):
+        if self.take_hints is None or context is None:
+            return result
+        # Hints are given once, and a self-check shows them to nobody.
+        if SELF_CHECK in (context.request_context.meta or {}):
             return result
         lines = self.take_hints(context.request_context)
         return with_warnings(result, tool, lines) if lines else result
 
     def _prepare_changes(self) -> None:
-        """Import the scan once the client opened something and is answered: its first change would
-        wait for that.
-        """
+        """Import the scan after an answer, so that no change waits for the import."""
         if not self._prepared:
             self._prepared = True
-            timer = threading.Timer(
-                PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"]
-            )
+            scanner = "evolvable_tools.scan.scanner"
+            timer = threading.Timer(PREPARE_SECONDS, import_module, [scanner])
             # The end of the server does not wait for it.
             timer.daemon = True
             timer.start()
@@ -285,14 +279,13 @@ class LibraryServer(MCPServer[Any]):
     async def list_prompts(self) -> list[types.Prompt]:
         """Return the prompts that are registered, then those of the library as it is now.
 
-        A prompt of the library that is called like a registered one is left out: it could pass for
-        it.
+        A prompt of the library with the name of a registered one is left out: it could pass for it.
         """
         self._make_prompts()
-        ours = await super().list_prompts()
-        names = {prompt.name for prompt in ours}
+        registered = await super().list_prompts()
+        names = {prompt.name for prompt in registered}
         live = await self.live_prompts.everything() if self.live_prompts else []
-        return [*ours, *(prompt for prompt in live if prompt.name not in names)]
+        return [*registered, *(prompt for prompt in live if prompt.name not in names)]
 
     async def get_prompt(
         self,
@@ -305,19 +298,18 @@ class LibraryServer(MCPServer[Any]):
         A mistake of the caller is the error "invalid params" with what, which and what next.
         """
         self._make_prompts()
-        registered = {prompt.name for prompt in await super().list_prompts()}
-        if self.live_prompts is not None and name not in registered:
+        registered_names = {prompt.name for prompt in await super().list_prompts()}
+        if self.live_prompts is not None and name not in registered_names:
             return await self.live_prompts.fill_prompt(name, arguments or {})
         try:
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
             # The SDK raises ValueError for a mistake of the caller and for an error of ours.
-            ours = _cause(error)
-            if ours is None and not str(error).startswith("Missing required arguments"):
+            cause = _find_cause(error)
+            if cause is None and not str(error).startswith("Missing required arguments"):
                 raise
-            raise MCPError(
-                code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}."
-            ) from None
+            message = cause.text if cause else f"{error}."
+            raise MCPError(code=types.INVALID_PARAMS, message=message) from None
 
     def _make_prompts(self) -> None:
         # Taken before they are made, so that a second request does not add them again.
@@ -326,7 +318,7 @@ class LibraryServer(MCPServer[Any]):
             self.add_prompt(make())
 
 
-def _cause(error: BaseException | None) -> EvolvableError | None:
+def _find_cause(error: BaseException | None) -> EvolvableError | None:
     """Return the error of ours that the SDK wrapped, if any."""
     while error is not None and not isinstance(error, EvolvableError):
         error = error.__cause__
@@ -341,13 +333,13 @@ def add_hook_event(
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         event = hooks.parse_event(arguments)
         # Only a hook before a tool announces the call of that tool.
-        sessions.note_session(
-            event.session_id, event.tool_use_id if event.event == "PreToolUse" else ""
-        )
-        own = session_of(request, event.session_id) if event.session_id else ""
+        announced_call = event.tool_use_id if event.event == "PreToolUse" else ""
+        sessions.note_session(event.session_id, announced_call)
+        session = session_of(request, event.session_id) if event.session_id else ""
         client_caller = replace(caller, connection=connection_of(request, caller.connection))
         dispatcher = hooks.HookDispatcher(config, library, client_caller)
-        text = await anyio.to_thread.run_sync(dispatcher.answer, {**arguments, "session_id": own})
+        fields = {**arguments, "session_id": session}
+        text = await anyio.to_thread.run_sync(dispatcher.answer, fields)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     server.unlisted["hook_event"] = hook_event

@@ -1,8 +1,6 @@
-"""The small group of tools, for a client that sends every tool with each request: at most 4.5 KB in
-all.
+"""The small group of tools, at most 4.5 KB, for a client that sends every tool with each request.
 
-Six of eight such clients send all 14 tools, 13 KB, with each request. What is left out of the list
-is still taken.
+All 14 tools have 13 KB. Arguments that are left out of the list are still accepted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +17,10 @@ SMALL_TOOLS: Mapping[str, Sequence[str]] = {
 
 
 def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool as it is listed in the small group: without what clients do not send to a
-    model.
-    """
+    """Return a tool as it is listed in the small group."""
     schema, argument_names = tool["inputSchema"], SMALL_TOOLS[tool["name"]]
-    dropped = ("default", "minimum", "maximum", "maxLength")  # the descriptions say them
     properties = {
-        name: {
-            key: value
-            for key, value in part.items()
-            if key not in dropped and not (key == "description" and "enum" in part)
-        }
+        name: _shorten_schema(part)
         for name, part in schema["properties"].items()
         if name in argument_names
     }
@@ -44,3 +35,11 @@ def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         "inputSchema": {**schema, "properties": properties},
         "annotations": annotations,
     }
+
+
+def _shorten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an argument without keywords that the description, or the enum, says."""
+    dropped = {"default", "minimum", "maximum", "maxLength"}
+    if "enum" in schema:
+        dropped.add("description")
+    return {key: value for key, value in schema.items() if key not in dropped}

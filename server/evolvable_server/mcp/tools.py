@@ -46,22 +46,23 @@ ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict
 """
 
 # Results that a tool makes itself: documents are plain text, and some answers choose their fields.
+# The SDK makes no schema of them.
 _RESULTS = (str, str | list[str], types.CallToolResult)
 
 # Above the 150,000 characters at which a document is cut, so that Claude Code shows all of it.
-_WHOLE = {"anthropic/maxResultSizeChars": 200_000}
+_UNCUT = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
     "find_skill": {
         "anthropic/alwaysLoad": True,
         "anthropic/searchHint": "find a skill, guide or how-to for a task",
     },
-    "load_skill": _WHOLE,
-    "get_resource": _WHOLE,
+    "load_skill": _UNCUT,
+    "get_resource": _UNCUT,
 }
 
 
 MAX_SEARCHES = 200
-"""Searches whose task type is remembered, the newest."""
+"""The newest searches, whose task types are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ def plain_schema(schema: Any) -> Any:
         part.pop("description", None)  # the argument says it
     if "default" in plain and plain["default"] is None:
         del plain["default"]
-        types = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
-        plain = (types[0] if len(types) == 1 else {"anyOf": types} if types else {}) | plain
+        options = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
+        plain = (options[0] if len(options) == 1 else {"anyOf": options} if options else {}) | plain
     # An argument may be called like a keyword, so their names are not read as such.
     arguments = {name: plain_schema(part) for name, part in plain.pop("properties", {}).items()}
     plain = {_JSON_SCHEMA_NAMES.get(name, name): plain_schema(part) for name, part in plain.items()}
@@ -129,25 +130,25 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     added.description = " ".join(added.description.split())
 
 
-def _no_bool(value: Any) -> Any:
+def _refuse_bool(value: Any) -> Any:
     # A bool is an int in Python; a model that writes true means something else.
     if isinstance(value, bool):
         raise ValueError("a number is needed, not true or false")
     return value
 
 
-def _text_for(parse: Callable[[str], Any]) -> GetPydanticSchema:
-    """Return what makes an argument a text in the schema, and the parsed value in the function."""
+def _make_text_schema(parse: Callable[[str], Any]) -> GetPydanticSchema:
+    """Return the schema of an argument: a text in the listing, the parsed value in the function."""
     return GetPydanticSchema(lambda *_: no_info_after_validator_function(parse, str_schema()))
 
 
 # Some clients send an empty text for an argument that is left out.
 _EMPTY_IS_NONE = BeforeValidator(lambda value: value or None)
 
-Number = Annotated[int, BeforeValidator(_no_bool)]
-RefText = Annotated[Ref, _text_for(Ref.parse)]
-KindText = Annotated[Kind, _text_for(parse_kind)]
-ScopeText = Annotated[str, _text_for(check_scope)]
+Number = Annotated[int, BeforeValidator(_refuse_bool)]
+RefText = Annotated[Ref, _make_text_schema(Ref.parse)]
+KindText = Annotated[Kind, _make_text_schema(parse_kind)]
+ScopeText = Annotated[str, _make_text_schema(check_scope)]
 AnyRef = Annotated[
     RefText, Field(description="e.g. skill:pdf, skill:acme/pdf@3 (project acme), memory:USER")
 ]
@@ -158,8 +159,9 @@ Expected = Annotated[
 
 
 def one_of(words: Iterable[str], description: str) -> Any:
-    """Return the description of an argument with a closed vocabulary; the verb refuses another word
-    and says why.
+    """Return the description of an argument with a closed vocabulary.
+
+    The verb refuses another word and says why.
     """
     return Field(description=description, json_schema_extra={"enum": list(words)})
 
@@ -186,15 +188,12 @@ class Tools:
         self, library: Library, caller: Caller, sessions: CallSessions, *, delegates: bool = False
     ) -> None:
         """Make the tools. delegates: the server has `delegate_skill` too."""
-        self._library, self._caller, self._sessions, self._delegates = (
-            library,
-            caller,
-            sessions,
-            delegates,
-        )
-        self._types: dict[str, str] = {}
-        """The task types that searches were told, by search: what is loaded after one is for the
-        same task.
+        self._library, self._caller = library, caller
+        self._sessions, self._delegates = sessions, delegates
+        self._task_types: dict[str, str] = {}
+        """The task type of each search, by its id.
+
+        What is loaded after a search is for the same task.
         """
 
     def find_skill(
@@ -227,8 +226,8 @@ class Tools:
         if dependencies.judge_model is None and dependencies.uses_client_model:
             dependencies = replace(dependencies, judge_model=sampling_model(ctx))
         # Neither a self-check nor the client of a review or a trial is an agent at work.
-        checks = SELF_CHECK in (ctx.request_context.meta or {})
-        found = verbs.find_skill(
+        is_self_check = SELF_CHECK in (ctx.request_context.meta or {})
+        result = verbs.find_skill(
             self._library,
             self._note_caller(ctx),
             task,
@@ -237,13 +236,13 @@ class Tools:
             scopes=(scope,) if scope else None,
             mode=mode,
             dependencies=dependencies,
-            to_agent=not checks and not is_review_process(os.environ),
+            to_agent=not is_self_check and not is_review_process(os.environ),
             task_type=task_type,
         )
         if task_type is not None:
-            self._note_type(found.search_id, task_type)
+            self._note_task_type(result.search_id, task_type)
         return types.CallToolResult(
-            content=[], structured_content=found_answer(found, detail=detail)
+            content=[], structured_content=found_answer(result, detail=detail)
         )
 
     def load_skill(
@@ -264,7 +263,7 @@ class Tools:
         cut at 150,000 characters.
         """
         caller = self._note_caller(ctx)
-        task_type = task_type or self._types.get(search_id or "")
+        task_type = task_type or self._task_types.get(search_id or "")
         loaded = verbs.load_skill(
             self._library,
             caller,
@@ -275,16 +274,14 @@ class Tools:
             task_type=task_type,
         )
         loaded = resources.redact_loaded(self._library, caller, loaded)
-        found, text = (
-            verbs.load_delegate(self._library, caller, loaded, task_type),
-            document(loaded, enclose=True),
-        )
-        if found is not None:
-            starts = delegated_work.starts_subagent(found, ctx)
+        delegation = verbs.load_delegate(self._library, caller, loaded, task_type)
+        text = document(loaded, enclose=True)
+        if delegation is not None:
+            starts = delegated_work.starts_subagent(delegation, ctx)
             if not starts:
-                verbs.use_delegate(self._library, caller, found)
+                verbs.use_delegate(self._library, caller, delegation)
             lends = self._delegates and sampling_model(ctx) is not None
-            opening = delegated_work.opening_of(found, loaded, starts=starts, lends=lends)
+            opening = delegated_work.opening_of(delegation, loaded, starts=starts, lends=lends)
             text = f"{opening}\n\n---\n\n{text}"
         return delegated_work.as_result(text, loaded)
 
@@ -395,7 +392,7 @@ class Tools:
         """Show the versions of a resource: when, by whom and why it changed. With from_version or
         to_version also the diff. Works for removed resources too.
         """
-        past = verbs.resource_history(
+        history = verbs.resource_history(
             self._library,
             self._note_caller(ctx),
             ref,
@@ -403,7 +400,7 @@ class Tools:
             to_version=to_version,
             limit=limit,
         )
-        return resources.redact_history(self._library, self._caller, past)
+        return resources.redact_history(self._library, self._caller, history)
 
     def update_resource(
         self,
@@ -443,7 +440,7 @@ class Tools:
             ref,
             reason,
             files=files,
-            edits=[TextEdit(e.path, e.old, e.new) for e in edits or ()],
+            edits=[TextEdit(edit.path, edit.old, edit.new) for edit in edits or ()],
             expected_version=expected_version,
             create=create,
             copy_of=copy_of,
@@ -508,15 +505,15 @@ class Tools:
         overlap, a resource is left alone and listed under conflicts. What others did, or more than
         five resources, waits for a person.
         """
-        back = propose_undo if propose else revert_or_propose
-        return back(
+        take_back = propose_undo if propose else revert_or_propose
+        return take_back(
             self._library, self._note_caller(ctx), reason, operation=operation, session=session
         )
 
-    def _note_type(self, search: str, task_type: str) -> None:
-        self._types[search] = task_type
-        if len(self._types) > MAX_SEARCHES:
-            del self._types[next(iter(self._types))]
+    def _note_task_type(self, search_id: str, task_type: str) -> None:
+        self._task_types[search_id] = task_type
+        if len(self._task_types) > MAX_SEARCHES:
+            del self._task_types[next(iter(self._task_types))]
 
     def _note_caller(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)
@@ -528,18 +525,15 @@ report = verbs.report_outcome
 
 
 def blocks(loaded: verbs.Loaded) -> str | list[str]:
-    """Return a document as `document` does; a stranger's as a block of its own between two marks.
+    """Return a document as `document` does, with the reader's own changes as a block of its own.
 
-    The line that says what the reader's agent changed is a block of its own.
+    An untrusted document is a block of its own too, between two marks.
     """
-    line = [loaded.provenance] if loaded.provenance else []
+    provenance = [loaded.provenance] if loaded.provenance else []
     if not loaded.marked or loaded.text is None:
-        return [document(loaded), *line] if line else document(loaded)
-    before, after = marks(
-        f"{loaded.path} of {loaded.ref}@{loaded.version}",
-        loaded.notice,
-    )
-    return [before, _content(loaded), f"{after}{footer(loaded)}", *line]
+        return [document(loaded), *provenance] if provenance else document(loaded)
+    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+    return [before, _render_content(loaded), f"{after}{footer(loaded)}", *provenance]
 
 
 def document(loaded: verbs.Loaded, *, enclose: bool = False) -> str:
@@ -547,7 +541,7 @@ def document(loaded: verbs.Loaded, *, enclose: bool = False) -> str:
 
     enclose: a content that is not trusted stands between marks that say so.
     """
-    content = _content(loaded)
+    content = _render_content(loaded)
     if enclose and loaded.marked and loaded.text is not None:
         content = enclosed(
             content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice
@@ -555,7 +549,7 @@ def document(loaded: verbs.Loaded, *, enclose: bool = False) -> str:
     return content + footer(loaded)
 
 
-def _content(loaded: verbs.Loaded) -> str:
+def _render_content(loaded: verbs.Loaded) -> str:
     if loaded.text is None:
         return (
             f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
@@ -569,12 +563,11 @@ def _content(loaded: verbs.Loaded) -> str:
 
 
 def footer(loaded: verbs.Loaded) -> str:
-    """Return what stands behind a document: its version, what is known of it, its other files and
-    the use_id.
+    """Return the lines after a document: its version, its rated uses, its other files and the
+    use_id.
     """
     ref = f"{loaded.ref}@{loaded.version}"
-    parts = [""]
-    parts.append(f"\n\n---\n{ref} · {loaded.path}")
+    parts = ["", f"\n\n---\n{ref} · {loaded.path}"]
     if loaded.folder is not None and loaded.folder.path:
         parts.append(f"folder: {loaded.folder.path}")
     if loaded.reported or loaded.verified:

@@ -1,5 +1,6 @@
-"""Refuse requests under another Host or from another Origin: the check that every HTTP server of
-ours begins with.
+"""Refuse requests for another Host or from another Origin.
+
+Every HTTP server of the package begins with this check.
 """
 
 from starlette.datastructures import Headers
@@ -8,11 +9,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class HostCheck:
-    """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's
-    Origin.
+    """A middleware that answers 421 for another Host and 403 for another Origin.
 
-    The outermost check: a web page in a browser on this machine must not reach the library, neither
-    under a name that its owner points here (Host) nor from another site (Origin).
+    It answers 400 for a request without one Host, or with two bearers. It is the outermost check: a
+    web page in a browser on this machine must not reach the library. Neither a name that its owner
+    points here (Host) nor another site (Origin) is served.
     """
 
     # Starlette's TrustedHostMiddleware is weaker: it ignores the port, a second Host and Origin,
@@ -35,12 +36,14 @@ class HostCheck:
         self._host_hint, self._origin_hint = host_hint, origin_hint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if refusal := self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None:
+        is_request = scope["type"] == "http"
+        refusal = self._check_headers(Headers(scope=scope)) if is_request else None
+        if refusal is not None:
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> PlainTextResponse | None:
+    def _check_headers(self, headers: Headers) -> PlainTextResponse | None:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not hosts[0]:
             return PlainTextResponse("A request has one Host.\n", 400)
@@ -48,6 +51,7 @@ class HostCheck:
             return PlainTextResponse(f"This Host is not served here. {self._host_hint}\n", 421)
         if any(origin.lower() not in self._origins for origin in origins):
             return PlainTextResponse(f"This Origin is not let in. {self._origin_hint}\n", 403)
-        if len(headers.getlist("authorization")) > 1:  # a proxy may have checked the other one
+        # A proxy may have checked the other one.
+        if len(headers.getlist("authorization")) > 1:
             return PlainTextResponse("A request has one Authorization at most.\n", 400)
         return None

@@ -16,8 +16,8 @@ from pydantic_core import from_json
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of a line; of a longer one only its ends are kept."""
 
-# Enough for the members before and behind the params, where the id stands.
-_ENDS = 512
+# Bytes of each end: enough for the members before and after the params, where the id stands.
+_END_BYTES = 512
 # Clients of the language server protocol send such headers before each message.
 _HEADER = re.compile(rb"content-(?:length|type)\s*:", re.IGNORECASE)
 # These find the id in a line that is too long to be parsed, at the places where clients write it.
@@ -39,7 +39,7 @@ class LongLine:
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcRefusal:
-    """Why a line is not a message: `id` is the request's when it has a usable one."""
+    """The reason why a line is not a message. id: the request's, None without a usable one."""
 
     id: types.RequestId | None
     code: int
@@ -48,7 +48,7 @@ class JsonRpcRefusal:
     @property
     def reply(self) -> types.JSONRPCError:
         """The error to send back."""
-        return _error(self.id, self.code, self.reason)
+        return _make_error(self.id, self.code, self.reason)
 
 
 class Lines:
@@ -65,89 +65,80 @@ class Lines:
         *ends, rest = chunk.split(b"\n")
         lines: list[bytes | LongLine] = []
         for end in ends:
-            self._keep(end)
-            lines.append(self._take())
-        self._keep(rest)
+            self._add_part(end)
+            lines.append(self._take_line())
+        self._add_part(rest)
         return lines
 
-    def _keep(self, part: bytes) -> None:
+    def _add_part(self, part: bytes) -> None:
         self._size += len(part)
         if self._size <= self._limit:
             self._parts.append(part)
         elif self._long is None:
-            # Only the ends are kept, for `_salvaged_id`.
+            # Only the ends are kept, for `_salvage_id`.
             whole = b"".join((*self._parts, part))
-            self._parts, self._long = (
-                [],
-                LongLine(whole[:_ENDS], whole[-_ENDS:]),
-            )
+            self._parts = []
+            self._long = LongLine(whole[:_END_BYTES], whole[-_END_BYTES:])
         else:
-            self._long = LongLine(
-                self._long.head,
-                (self._long.tail + part)[-_ENDS:],
-            )
+            tail = (self._long.tail + part)[-_END_BYTES:]
+            self._long = LongLine(self._long.head, tail)
 
-    def _take(self) -> bytes | LongLine:
+    def _take_line(self) -> bytes | LongLine:
         line = self._long or b"".join(self._parts)
         self._parts, self._size, self._long = [], 0, None
         return line
 
 
 def read_frame(line: bytes | LongLine) -> types.JSONRPCMessage | JsonRpcRefusal | None:
-    """Return the message that `line` holds, the refusal to answer it with, or None when it asks for
-    no answer.
+    """Return the message of a line, the refusal to answer it with, or None when no answer is due.
 
-    None: an empty line, a header of the language server protocol, a broken notification or
-    response. A message is exactly what the SDK's own parser takes: strict UTF-8, no NaN, no lone
-    surrogate, at most 200 levels; the last of two equal keys counts. Source: JSON-RPC 2.0, sections
-    4 and 5.
+    No answer is due to an empty line, a header of the language server protocol, and a broken
+    notification or response. The SDK's own parser takes the same messages: strict UTF-8, no NaN, no
+    lone surrogate, at most 200 levels. The last of two equal keys counts. Source: JSON-RPC 2.0,
+    sections 4 and 5.
     """
     if isinstance(line, LongLine):
         return JsonRpcRefusal(
-            _salvaged_id(line),
+            _salvage_id(line),
             types.INVALID_REQUEST,
             f"Invalid request: a line is longer than {MAX_LINE} bytes.",
         )
     if not line.strip():
         return None
     try:
-        # Values as well as keys would stay in a table of 16,384 strings, and hardly one comes
-        # twice.
+        # Of keys alone: values would stay in the cache of 16,384 strings, and seldom come twice.
         frame = from_json(line, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
         return _explain_refusal(line, str(error))
-    return _refusal(frame) or _message(frame)
+    return _check_frame(frame) or _make_message(frame)
 
 
 def _explain_refusal(line: bytes, reason: str) -> types.JSONRPCMessage | JsonRpcRefusal | None:
-    """Say of a line that the strict parser refused what is wrong, and of which request when a
-    lenient one can tell.
+    """Return the refusal of a line that the strict parser refused.
+
+    It has the id of the request where a lenient parser finds it.
     """
     if _HEADER.match(line):
         return None
     try:
-        frame = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        frame = json.loads(line.decode("utf-8"), parse_constant=_refuse_json_constant)
     except UnicodeDecodeError as error:
         return JsonRpcRefusal(
             None, types.PARSE_ERROR, f"Parse error: byte {error.start} of the line is not UTF-8."
         )
     except (ValueError, RecursionError):
         return JsonRpcRefusal(None, types.PARSE_ERROR, f"Parse error: {reason}.")
-    if refusal := _refusal(frame):
+    if refusal := _check_frame(frame):
         return refusal
     if "method" not in frame:
-        return _unreadable_response(frame)
-    return (
-        JsonRpcRefusal(frame["id"], types.INVALID_PARAMS, f"Invalid params: {reason}.")
-        if "id" in frame
-        else None
-    )
+        return _replace_response(frame)
+    if "id" not in frame:
+        return None
+    return JsonRpcRefusal(frame["id"], types.INVALID_PARAMS, f"Invalid params: {reason}.")
 
 
-def _refusal(frame: Any) -> JsonRpcRefusal | None:
-    """Return why a parsed frame cannot be a request, or None for a request, a notification or a
-    response.
-    """
+def _check_frame(frame: Any) -> JsonRpcRefusal | None:
+    """Return the refusal of a parsed frame, None for a request, a notification or a response."""
     if not isinstance(frame, dict):
         return JsonRpcRefusal(
             None,
@@ -176,10 +167,8 @@ def _refusal(frame: Any) -> JsonRpcRefusal | None:
     return None
 
 
-def _message(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
-    """Return the SDK's form of a frame that nothing is wrong with, None for a notification with
-    wrong params.
-    """
+def _make_message(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
+    """Return a checked frame as a message of the SDK, None for a notification with wrong params."""
     model: type[types.JSONRPCMessage]
     if "method" in frame:
         model = types.JSONRPCRequest if "id" in frame else types.JSONRPCNotification
@@ -188,14 +177,14 @@ def _message(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
     try:
         return model.model_validate(frame, by_name=False)
     except ValidationError:
-        return None if "method" in frame else _unreadable_response(frame)
+        return None if "method" in frame else _replace_response(frame)
 
 
-def _unreadable_response(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
+def _replace_response(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
     """Return an error in place of a broken response, so that its receiver stops waiting."""
     if not _is_id(frame.get("id")):
         return None
-    return _error(
+    return _make_error(
         frame["id"], types.INVALID_REQUEST, "The client sent a response that cannot be read."
     )
 
@@ -205,10 +194,10 @@ def _is_response(frame: dict[str, Any]) -> bool:
 
 
 def _is_id(value: Any) -> bool:
+    if isinstance(value, str):
+        return _is_unicode(value)
     # A bool is an int in Python, and no id in JSON-RPC.
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, str) and _is_unicode(value)
-    )
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_unicode(text: str) -> bool:
@@ -216,27 +205,25 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _salvaged_id(line: LongLine) -> types.RequestId | None:
-    """Return the id of a request that is too long when it stands where clients put it: before
-    params, or last.
-    """
+def _salvage_id(line: LongLine) -> types.RequestId | None:
+    """Return the id of a request that is too long, where it stands before the params or last."""
     first = _FIRST_MEMBERS.match(line.head)
     # Without a method the line may be a response, which gets no answer.
     if not first or not _METHOD.search(first[0]):
         return None
-    found = _ID.search(first[0]) or _LAST_MEMBER.search(line.tail)
+    match = _ID.search(first[0]) or _LAST_MEMBER.search(line.tail)
     try:
-        salvaged = from_json(found[1]) if found else None
+        request_id = from_json(match[1]) if match else None
     except ValueError:
         return None
-    return salvaged if _is_id(salvaged) else None
+    return request_id if _is_id(request_id) else None
 
 
-def _error(request_id: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
+def _make_error(request_id: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(
         jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message)
     )
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_json_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

@@ -1,5 +1,4 @@
-"""Bound and check HTTP requests before the SDK sees them: fair shares, bodies, streams, and the end
-of the server.
+"""Bound and check HTTP requests before the SDK sees them.
 
 No bearer, and no group of bearers, can take the whole of a limit (`FairShares`). uvicorn's
 `limit_concurrency` is one number for everybody: when one bearer holds all connections, it refuses
@@ -27,9 +26,9 @@ from evolvable_server.transport.json_rpc import MAX_LINE, JsonRpcRefusal, read_f
 
 
 class Full(Exception):
-    """There is no room.
+    """A limit has no room.
 
-    `status`: 429 when the bearer holds too much itself, 503 when all together do.
+    `status`: 429 when the bearer holds too much itself, 503 when all bearers together do.
     """
 
     def __init__(self, status: int) -> None:
@@ -37,12 +36,12 @@ class Full(Exception):
 
 
 class FairShares:
-    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None,
-    without a share.
+    """Counts how much of a limit each bearer holds.
 
-    A bearer may hold at most as much as is still free, and never more than its own limit. With one
-    bearer that is half of the limit, with two a third each, and so on: a part is always free for a
-    bearer that holds nothing. Switches use this rule, the dynamic threshold, to share a buffer.
+    Callers without a token are one bearer, None, whom only the whole limit bounds. A bearer may
+    hold at most as much as is still free, and never more than its own limit. With one bearer that
+    is half of the limit, with two a third each, and so on. So a part is always free for a bearer
+    that holds nothing. Switches use this rule, the dynamic threshold, to share a buffer.
     """
 
     def __init__(self, limit: int, each: int) -> None:
@@ -53,14 +52,14 @@ class FairShares:
         self._freed: anyio.Event | None = None
 
     def hold(self, bearer: str | None) -> "Hold":
-        """Return what a request of this bearer holds, at first nothing.
+        """Return a hold for a request of this bearer, at first on nothing.
 
-        All of it is free again after its `with`.
+        The end of its `with` frees all of it.
         """
         return Hold(self, bearer)
 
     async def until_free(self, bearer: str | None, seconds: float) -> None:
-        """Return when there is room for one more of this bearer, or after so many seconds."""
+        """Wait until this bearer may hold one more, at most `seconds`."""
         with anyio.move_on_after(seconds):
             while self.refusal(bearer):
                 self._freed = self._freed or anyio.Event()
@@ -83,7 +82,7 @@ class FairShares:
         if not self._held[bearer]:
             del self._held[bearer]
         if amount <= 0 and self._freed is not None:
-            # All that wait look again; the next one to wait makes a new event.
+            # All waiting tasks check again; the next one to wait makes a new event.
             self._freed.set()
             self._freed = None
 
@@ -115,7 +114,7 @@ class Hold:
 
 
 RETRY_SECONDS = 5
-"""What Retry-After says: by then a server that ends has ended, and a full one has room."""
+"""Seconds of Retry-After: by then a server that ends has ended, and a full one has room."""
 
 
 def retry_response(text: str, status: int = 503) -> PlainTextResponse:
@@ -124,8 +123,7 @@ def retry_response(text: str, status: int = 503) -> PlainTextResponse:
 
 
 class Drain:
-    """Middleware: counts the requests in flight, and answers new ones with 503 once the end has
-    begun.
+    """A middleware that counts the requests in flight, and refuses new ones once the end has begun.
 
     /healthz says that the process answers, /readyz whether it takes requests. Neither asks for a
     token or a Host, because load balancers use addresses, and neither tells anything else.
@@ -138,11 +136,11 @@ class Drain:
         self._quiet = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Of the server's own start and end nothing is counted.
+        # The messages for the start and the end of the server are no requests.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] in ("/healthz", "/readyz"):
-            await self._health(scope, receive, send)
+            await self._answer_probe(scope, receive, send)
         elif self._ending.is_set():
             await retry_response("This server is ending.")(scope, receive, send)
         else:
@@ -159,17 +157,14 @@ class Drain:
         self._ending.set()
 
     async def wait_until_idle(self, grace: float) -> bool:
-        """Return whether all that was in flight ended within `grace` seconds.
-
-        Return at once when nothing was in flight.
-        """
+        """Wait for the requests in flight, at most `grace` seconds; return whether all ended."""
         with anyio.move_on_after(grace):
             while self._in_flight:
                 self._quiet = anyio.Event()
                 await self._quiet.wait()
         return not self._in_flight
 
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_probe(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             answer = PlainTextResponse("", 405, {"allow": "GET, HEAD"})
         elif scope["path"] == "/readyz" and self._ending.is_set():
@@ -179,18 +174,18 @@ class Drain:
         await answer(scope, receive, send)
 
 
-# One bearer gets at most three eighths of the places at work and a quarter of the streams.
+# One bearer gets at most three eighths of the requests at work and a quarter of the streams.
 REQUESTS, REQUESTS_EACH = 64, 24
 STREAMS, STREAMS_EACH = 256, 64
 WAIT_SECONDS = 2.0
-"""How long a request waits for a place before it is sent away."""
+"""Seconds that a request waits for a place before it is refused."""
 
 
 def is_stream(scope: Scope) -> bool:
-    """Return whether a request stays open to be told of changes, in either protocol version."""
-    return bool(
-        scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
-    )
+    """Return whether a request stays open for notifications, in either protocol version."""
+    if scope["method"] == "GET":
+        return True
+    return Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
 
 
 LimitFor = Callable[[Scope], tuple[FairShares, float]]
@@ -198,21 +193,21 @@ LimitFor = Callable[[Scope], tuple[FairShares, float]]
 
 
 class ShareLimit:
-    """Middleware: 429 when a bearer has too many requests, 503 when all together have."""
+    """A middleware: 429 when a bearer has too many requests, 503 when all bearers together have."""
 
     def __init__(
         self, app: ASGIApp, limit_for: LimitFor, what: str, *, closes: bool = False
     ) -> None:
         """Pass requests to `app`.
 
-        what: is limited, in words. closes: the connection ends with a refusal.
+        what: the name of what is limited. closes: the connection ends with a refusal.
         """
         self._app, self._limit_for, self._what, self._closes = app, limit_for, what, closes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
         with shares.hold(bearer) as hold:
-            # Holding nothing: a wait must not take a place.
+            # The hold is empty while it waits: a wait must not take a place.
             await shares.until_free(bearer, wait)
             try:
                 hold.add()
@@ -223,15 +218,14 @@ class ShareLimit:
 
 
 def limit_in_flight(app: ASGIApp, connections: int) -> ShareLimit:
-    """Bound the requests of a bearer from their header to their answer, so also the connections
-    they hold.
+    """Bound the requests of a bearer from their header to their answer, and so its connections.
 
-    It stands before the body is received: a slow sender holds a connection as long as one whose
-    request is at work. The body of a refused request may never come.
+    This limit is checked before the body is received: a slow sender holds a connection too. The
+    body of a refused request may never come, so the connection is closed.
 
     Args:
-        connections: How many the process may have. A tenth of them is left to requests that have
-        not arrived.
+        connections: How many the process may have. A tenth of them is left to requests whose
+        header has not arrived.
     """
     shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
     return ShareLimit(app, lambda _: (shares, 0.0), "requests in flight", closes=True)
@@ -240,10 +234,11 @@ def limit_in_flight(app: ASGIApp, connections: int) -> ShareLimit:
 def limit_at_work(app: ASGIApp) -> ShareLimit:
     """Bound the requests at work and the open streams of a bearer."""
     requests, streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
-    at_work = requests, WAIT_SECONDS
-    return ShareLimit(
-        app, lambda scope: (streams, 0.0) if is_stream(scope) else at_work, "requests under way"
-    )
+
+    def limit_for(scope: Scope) -> tuple[FairShares, float]:
+        return (streams, 0.0) if is_stream(scope) else (requests, WAIT_SECONDS)
+
+    return ShareLimit(app, limit_for, "requests under way")
 
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
@@ -256,23 +251,23 @@ def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
 
 
 LOOK_SECONDS = 1.0
-"""How often the token of a stream is checked."""
+"""Seconds between two checks of a stream's token."""
 
 StillValid = Callable[[Scope], Awaitable[bool]]
 
 
 class StreamEnd:
-    """Middleware: ends a stream with the message that a client sends when it leaves."""
+    """A middleware that ends a stream with the message that a client sends when it leaves."""
 
     def __init__(self, app: ASGIApp, ending: anyio.Event, still_valid: StillValid) -> None:
         self._app, self._ending, self._still_valid = app, ending, still_valid
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def until_end() -> Message:
+        async def receive_until_end() -> Message:
             async with anyio.create_task_group() as tasks:
 
                 async def watch() -> None:
-                    await self._has_to_end(scope)
+                    await self._wait_for_end(scope)
                     tasks.cancel_scope.cancel()
 
                 tasks.start_soon(watch)
@@ -283,46 +278,46 @@ class StreamEnd:
             # stream.
             return {"type": "http.disconnect"}
 
-        await self._app(scope, until_end if is_stream(scope) else receive, send)
+        await self._app(scope, receive_until_end if is_stream(scope) else receive, send)
 
-    async def _has_to_end(self, scope: Scope) -> None:
+    async def _wait_for_end(self, scope: Scope) -> None:
         while not self._ending.is_set() and await self._still_valid(scope):
             with anyio.move_on_after(LOOK_SECONDS):
                 await self._ending.wait()
 
 
 MAX_BODY = MAX_LINE
-"""Bytes of a body, declared or not; the same as of a line on stdio."""
+"""Bytes of a body, declared or not; as many as of a line on stdio."""
 
 MAX_DISCARDED = 16 * MAX_BODY
-"""Bytes of a body over the limit that are read and dropped: many clients read no answer before they
-have sent all.
+"""Bytes of a body over the limit that are read and dropped.
+
+Many clients read no answer before they have sent the whole body.
 """
 
 MAX_HELD = 16 * MAX_BODY
-"""Bytes of all bodies that are held together, from their first byte until their request is
-answered.
-"""
+"""Bytes of all bodies together, from their first byte until their request is answered."""
 
 MAX_HELD_EACH = 4 * MAX_BODY
-"""Those of one bearer."""
+"""Bytes of all bodies of one bearer."""
 
 
-class _Gone(Exception):
+class _ClientGone(Exception):
     """The client left before its body was whole."""
 
 
 class _TooLong(Exception):
-    """The body is over the limit; `more`: there is more of it to come."""
+    """The body is over the limit. `more`: a part of it has not been received."""
 
     def __init__(self, more: bool) -> None:
         self.more = more
 
 
 class BodyLimit:
-    """Middleware: 413 over the limit, also in chunks; 415 when packed; 400 for what is no message.
+    """A middleware that receives the body and checks it.
 
-    429 when the bodies of a bearer are too much together, 503 when all bodies are.
+    It answers 413 for a body over the limit, also in chunks, 415 for a packed one, and 400 for no
+    message. It answers 429 when the bodies of a bearer are too large together, 503 when all are.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -330,23 +325,23 @@ class BodyLimit:
         self._held = FairShares(MAX_HELD, MAX_HELD_EACH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if refusal := _refusal(Headers(scope=scope)):
+        if refusal := _check_headers(Headers(scope=scope)):
             await refusal(scope, receive, send)
             return
         with self._held.hold(bearer_in(scope)) as hold:
             try:
                 body = await _read_body(receive, hold)
-            except _Gone:
+            except _ClientGone:
                 return
             except _TooLong as long:
-                hold.free()  # what is dropped is not held
+                # Freed before the rest is read: dropped bytes take no room.
+                hold.free()
                 await _discard(receive, long.more)
                 await _TOO_LONG(scope, receive, send)
                 return
             except Full as full:
-                await limit_response(full, "bytes of bodies under way", close=True)(
-                    scope, receive, send
-                )
+                answer = limit_response(full, "bytes of bodies under way", close=True)
+                await answer(scope, receive, send)
                 return
             # Only a POST carries a message.
             if scope["method"] == "POST" and isinstance(frame := read_frame(body), JsonRpcRefusal):
@@ -361,9 +356,9 @@ async def _read_body(receive: Receive, hold: Hold) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise _Gone
+            raise _ClientGone
         part, more = message.get("body", b""), message.get("more_body", False)
-        # Counted before it is kept: what has no room raises.
+        # Counted before it is kept: a part without room raises Full.
         hold.add(len(part))
         body += part
         if len(body) > MAX_BODY:
@@ -375,22 +370,19 @@ async def _read_body(receive: Receive, hold: Hold) -> bytes:
 _TOO_LONG = PlainTextResponse(f"A body has at most {MAX_BODY:,} bytes.\n", 413)
 
 
-def _refusal(headers: Headers) -> PlainTextResponse | None:
+def _check_headers(headers: Headers) -> PlainTextResponse | None:
     if "transfer-encoding" in headers and "content-length" in headers:
-        # Two lengths: a proxy may believe the other one, and see two requests where we see one.
-        return PlainTextResponse(
-            "A request has Transfer-Encoding or Content-Length, not both.\n", 400
-        )
+        # Two lengths: a proxy may believe the other one, and see two requests in this one.
+        text = "A request has Transfer-Encoding or Content-Length, not both.\n"
+        return PlainTextResponse(text, 400)
     if headers.get("content-encoding", "identity").lower() != "identity":
         return PlainTextResponse("Bodies are not unpacked here.\n", 415)
     length = headers.get("content-length", "0")
-    waits = "expect" in headers  # for our answer before it sends the body
+    # A client with this header waits for the answer before it sends the body.
+    most = MAX_BODY if "expect" in headers else MAX_DISCARDED
     # Twenty digits are enough to be too large, and Python refuses to convert thousands of them.
-    return (
-        _TOO_LONG
-        if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED)
-        else None
-    )
+    is_too_long = length.isdigit() and int(length[:20]) > most
+    return _TOO_LONG if is_too_long else None
 
 
 async def _discard(receive: Receive, more: bool) -> None:
@@ -402,7 +394,7 @@ async def _discard(receive: Receive, more: bool) -> None:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body as one message, and then what comes."""
+    """Return a `receive` that gives the body as one message, and then the messages of `receive`."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

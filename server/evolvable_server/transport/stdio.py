@@ -50,19 +50,19 @@ STALL = 0.2
 """Seconds without progress after which a closed stdin counts as read to its end."""
 
 START = 5.0
-"""The same before any progress: the server may still be starting."""
+"""Seconds for the same before any progress: the server may still be starting."""
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
 )
-# No signal has this number.
+# The byte that wakes the watch without a signal: no signal has the number 0.
 _RING = b"\0"
 
 _log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """When serving is over, and how the process ends.
+    """Decides when serving is over, and ends the process.
 
     Exit codes: 0 when the client closed stdin or died, 128 + n after signal n, 1 when serving
     failed. `cleanup` is read when the end comes, so it may grow until then. The callbacks run once,
@@ -103,13 +103,9 @@ class Lifecycle:
         try:
             cleaner = threading.Thread(target=self._clean_up, daemon=True)
             cleaner.start()
-            cleaner.join(
-                CLEANUP
-                + min(
-                    GRACE,
-                    max(0.0, self.deadline - time.monotonic()),
-                )
-            )
+            left = max(0.0, self.deadline - time.monotonic())
+            # The deadline is infinite where nothing has begun the end.
+            cleaner.join(CLEANUP + min(GRACE, left))
         finally:
             # A normal end would wait for the tools that still run.
             os._exit(self._code)
@@ -129,28 +125,27 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
     """Watch signals, the parent and the other end of `source`, and keep the lifecycle's deadline.
 
     Call it once, on the main thread. A SIGHUP that was ignored at the start (nohup) stays ignored.
-    Windows has no sign of a lost client but the end of stdin.
+    On Windows only the end of stdin shows that the client is gone.
     """
     if sys.platform == "win32":
         watch = partial(_keep_deadline, lifecycle)
 
         def handler(number: int, frame: FrameType | None) -> None:
             # On a thread: the handler may interrupt code that holds the lock.
-            threading.Thread(target=lifecycle.signalled, args=(number,), daemon=True).start()
+            threading.Thread(target=lifecycle.handle_signal, args=(number,), daemon=True).start()
 
     else:
         watch = _Watch(lifecycle, source).run
 
         def handler(number: int, frame: FrameType | None) -> None:
-            """Do nothing: the watch hears of the signal through its bell, even while this thread is
-            inside C.
+            """Do nothing: Python writes the signal's number to the watch's pipe.
+
+            The watch reads it even while this thread is inside C.
             """
 
     for number in _SIGNALS:
-        if (
-            number in (signal.SIGTERM, signal.SIGINT)
-            or signal.getsignal(number) is not signal.SIG_IGN
-        ):
+        always_handled = number in (signal.SIGTERM, signal.SIGINT)
+        if always_handled or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
     threading.Thread(target=watch, name="lifecycle", daemon=True).start()
 
@@ -166,17 +161,18 @@ if sys.platform != "win32":
     _HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
     class _Watch:
-        """One thread that sleeps until something happens to the process, whatever its event loop
-        does meanwhile.
+        """A thread that wakes on a signal, a lost client or a lost parent.
+
+        It does not depend on the event loop.
         """
 
         def __init__(self, lifecycle: Lifecycle, source: int) -> None:
             self._lifecycle = lifecycle
             self._parent = os.getppid()
             self._hung_up = False
-            self._seen, self._seen_at = 0, 0.0
+            self._last_progress, self._progress_at = 0, 0.0
             self._bell, ringer = os.pipe()
-            # A full pipe rings already, and a signal handler must not wait.
+            # A full pipe wakes the watch too, and a signal handler must not wait.
             os.set_blocking(ringer, False)
             signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
             lifecycle.on_begin = lambda: os.write(ringer, _RING)
@@ -185,11 +181,11 @@ if sys.platform != "win32":
             self._poll.register(source, _HUNG_UP)
 
         def run(self) -> None:
-            """End the process; never returns."""
+            """Wait, and end the process; never returns."""
             while True:
-                for fd, event in self._poll.poll(self._pause() * 1000):
+                for fd, event in self._poll.poll(self._find_timeout() * 1000):
                     if fd == self._bell:
-                        self._answer(os.read(fd, 64))
+                        self._handle_rings(os.read(fd, 64))
                     else:
                         # A descriptor that has hung up would end each poll at once.
                         self._poll.unregister(fd)
@@ -199,25 +195,25 @@ if sys.platform != "win32":
                 if os.getppid() != self._parent:
                     self._lifecycle.begin()
                 if self._hung_up and self._is_stuck():
-                    self._lifecycle.begin(grace=GRACE / 2)  # part of it went by
+                    # A part of GRACE went by while the watch waited for progress.
+                    self._lifecycle.begin(grace=GRACE / 2)
 
-        def _answer(self, rings: bytes) -> None:
+        def _handle_rings(self, rings: bytes) -> None:
             for number in rings:
-                if number in _SIGNALS:  # a signal that somebody else handles rings too
+                # The number may be _RING, or a signal with another handler.
+                if number in _SIGNALS:
                     self._lifecycle.handle_signal(number)
 
-        def _pause(self) -> float:
+        def _find_timeout(self) -> float:
             until_deadline = max(0.0, self._lifecycle.deadline - time.monotonic())
             return min(until_deadline, STALL / 2 if self._hung_up else PARENT_WATCH)
 
         def _is_stuck(self) -> bool:
-            """Return whether the transport cannot get to the end of stdin, since the client reads
-            no replies.
-            """
+            """Return whether the transport makes no progress: nobody reads the replies."""
             now, progress = time.monotonic(), self._lifecycle.progress
-            if progress != self._seen or not self._seen_at:
-                self._seen, self._seen_at = progress, now
-            return now - self._seen_at > (STALL if progress else START)
+            if progress != self._last_progress or not self._progress_at:
+                self._last_progress, self._progress_at = progress, now
+            return now - self._progress_at > (STALL if progress else START)
 
 
 MAX_IN_FLIGHT = 64
@@ -231,16 +227,21 @@ DRAIN = 0.4
 """Seconds that requests in flight get after the last frame."""
 
 READY_AFTER = 0.2
-"""Seconds from the first reply until what is slow may begin: clients ask for the list of tools in
-them.
+"""Seconds from the first reply until slow work may begin.
+
+Clients ask for the list of tools in them.
 """
 
 READY_LATEST = 2.0
-"""Seconds from the first reply that it waits at most, while requests are in flight: the first call
-comes at once.
+"""Seconds from the first reply after which slow work begins although requests are in flight.
+
+Some clients send their first call at once.
 """
 
 _CHUNK = 64 * 1024
+
+# What the SDK's stream of frames takes.
+_Frame = SessionMessage | Exception
 
 _T = TypeVar("_T")
 
@@ -252,14 +253,17 @@ def run_stdio(
     ready: Callable[[], None] | None = None,
     begun: FastStartState | None = None,
 ) -> NoReturn:
-    """Serve on stdin and stdout until the client is gone, then end the process. Call it on the main
-    thread.
+    """Serve on stdin and stdout until the client is gone, then end the process.
 
-    Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs;
-    within three of the parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called
-    once, on the event loop, READY_AFTER the first reply was written and when no request is in
-    flight, but not later than READY_LATEST; what is slow to import or to load can begin then.
-    begun: what was read and answered.
+    Call it on the main thread. The process ends within a second of the end of stdin, of SIGTERM,
+    SIGINT or SIGHUP, even while a tool runs. It ends within three seconds of the parent's death.
+
+    Args:
+        server: The server of the SDK.
+        cleanup: Callbacks before the end, see Lifecycle.
+        ready: Called once, on the event loop, when slow imports can begin: READY_AFTER the first
+        reply and with no request in flight, at the latest after READY_LATEST.
+        begun: The bytes that were read, and the requests that were answered, before this call.
     """
     lifecycle = Lifecycle(cleanup)
     try:
@@ -296,7 +300,7 @@ async def _serve(
 
 
 class _Client:
-    """One client at the other end of the wire: frames go in to the SDK, replies come out."""
+    """One client on stdin and stdout: its frames go to the SDK, the SDK's replies to it."""
 
     def __init__(self, wire: StdioDescriptors, lifecycle: Lifecycle, begun: FastStartState) -> None:
         self._wire = wire
@@ -306,9 +310,7 @@ class _Client:
         self._replied = anyio.Event()
         self.settled = anyio.CancelScope()
         # Without a buffer: frames that the SDK does not take yet stay in the pipe.
-        self._frames_in, self.frames = anyio.create_memory_object_stream[
-            SessionMessage | Exception
-        ](0)
+        self._frames_in, self.frames = anyio.create_memory_object_stream[_Frame](0)
         self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
         self._listening: set[types.RequestId] = set()
@@ -316,31 +318,32 @@ class _Client:
         self._at_end = False
         # Guards the sink: one line is written at a time.
         self._writing = anyio.Lock()
-        # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is
-        # read or written. One each for reading, for writing and for the wait for the end.
+        # One thread each for reading, for writing and for the wait for the end. On anyio's shared
+        # forty threads, as many slow tools would stop reading and writing.
         self._threads = anyio.CapacityLimiter(3)
 
     async def take_frames(self) -> None:
-        """Hand what the client sends to the SDK until stdin or serving ends; then give replies time
-        to leave.
+        """Hand the client's frames to the SDK until stdin or serving ends.
+
+        Then wait, at most DRAIN, until the replies are written.
         """
         lines = Lines()
         async with self._frames_in:
             with self._reading:
                 for line in lines.feed(self._begun):
-                    await self._take(line)
+                    await self._take_line(line)
                 while not self._at_end:
-                    chunk = await self._next_chunk()
+                    chunk = await self._wait_for_chunk()
                     # The end of stdin ends the last line too.
                     for line in lines.feed(chunk or b"\n"):
-                        await self._take(line)
+                        await self._take_line(line)
             with anyio.move_on_after(DRAIN):
-                # Every place is free again once all requests are answered.
+                # All slots are free again once all requests are answered.
                 for _ in range(MAX_IN_FLIGHT):
                     await self._slots.acquire()
 
-    async def _next_chunk(self) -> bytes:
-        # Through a thread it takes a fifth of a millisecond longer.
+    async def _wait_for_chunk(self) -> bytes:
+        # Without a thread where the system allows it: a thread delays each chunk.
         if self._polls_source:
             await anyio.wait_readable(self._wire.source)
             return self._read_chunk()
@@ -356,30 +359,27 @@ class _Client:
             self._lifecycle.begin()
         return chunk
 
-    async def _take(self, line: bytes | LongLine) -> None:
+    async def _take_line(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
         if isinstance(frame, types.JSONRPCRequest):
-            # The SDK's list would be dropped, and takes a twentieth of the start. A question for
-            # the protocol would bind the SDK to it, and a client that asked may still begin the
-            # older handshake.
+            # The SDK would make its list of tools only for it to be dropped. `server/discover`
+            # would bind the SDK to that protocol, and the client may still begin the older
+            # handshake.
             if frame.method in ("tools/list", "server/discover") and self._was_answered(frame.id):
                 return
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
         elif frame:
-            settled = (
-                partial(self._settle, frame.id) if isinstance(frame, types.JSONRPCRequest) else None
-            )
-            await self._frames_in.send(
-                SessionMessage(frame, ServerMessageMetadata(on_request_unanswered=settled))
-            )
+            metadata = ServerMessageMetadata()
+            if isinstance(frame, types.JSONRPCRequest):
+                # For a cancelled request, which the SDK does not answer.
+                metadata.on_request_unanswered = partial(self._settle, frame.id)
+            await self._frames_in.send(SessionMessage(frame, metadata))
             self._lifecycle.progress += 1
 
     async def _admit(self, request: types.JSONRPCRequest) -> types.JSONRPCRequest | JsonRpcRefusal:
-        """Wait for a place; a subscription stays open and would never give its place back, so it
-        takes none.
-        """
+        """Wait for a slot. A subscription takes none: it stays open and would never free it."""
         if request.method != "subscriptions/listen" or request.id in self._listening:
             await self._slots.acquire()
             return request
@@ -393,32 +393,27 @@ class _Client:
         return request
 
     async def _settle(self, request_id: types.RequestId) -> None:
-        """Give back the place of a request that was answered, or cancelled and needs no answer."""
+        """Free the slot of a request that was answered, or cancelled and needs no answer."""
         if request_id in self._listening:
             self._listening.remove(request_id)
         else:
             self._slots.release()
 
     async def write_replies(self) -> None:
-        """Write what the SDK has to say until it has nothing more."""
+        """Write the SDK's messages until its stream ends."""
         async with self._replies_out:
             async for item in self._replies_out:
-                if not self._is_second_answer(item.message):
-                    await self._write(item.message)
-                if (
-                    isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
-                    and item.message.id is not None
-                ):
-                    await self._settle(item.message.id)
-
-    def _is_second_answer(self, message: types.JSONRPCMessage) -> bool:
-        """Return whether the client has had its answer before; asked once for each message."""
-        return isinstance(
-            message, types.JSONRPCResponse | types.JSONRPCError
-        ) and self._was_answered(message.id)
+                message = item.message
+                if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    await self._write(message)
+                    continue
+                if not self._was_answered(message.id):
+                    await self._write(message)
+                if message.id is not None:
+                    await self._settle(message.id)
 
     def _was_answered(self, request_id: types.RequestId | None) -> bool:
-        """Return whether a request was answered before the SDK was there; True once for each."""
+        """Return whether a request was answered before the SDK was imported; True once for each."""
         if request_id not in self._answered:
             return False
         self._answered.remove(request_id)
@@ -426,14 +421,16 @@ class _Client:
         return True
 
     async def _write(self, message: types.JSONRPCMessage) -> None:
-        line = _encode(message)
+        line = _encode_line(message)
         try:
-            with anyio.CancelScope(shield=True):  # half a line would spoil the next one
+            # Not cancelled: half a line would break the next one.
+            with anyio.CancelScope(shield=True):
                 async with self._writing:
                     written = write_nonblocking(self._wire.sink, line) if self._polls_sink else 0
                     if written < len(line):
                         await self._in_thread(partial(write_all, self._wire.sink, line[written:]))
-        except OSError:  # nobody reads any more
+        except OSError:
+            # Nobody reads any more.
             self._lifecycle.begin()
             return
         self._lifecycle.progress += 1
@@ -441,14 +438,12 @@ class _Client:
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
-        """Call `ready` a moment after the first reply, and when the requests that came in it are
-        answered.
-        """
+        """Call `ready` after the first reply, when no request is in flight; see `run_stdio`."""
         with self.settled:
             await self._replied.wait()
             latest = anyio.current_time() + READY_LATEST
             await anyio.sleep(READY_AFTER)
-            # All places are free when no request is in flight.
+            # All slots are free when no request is in flight.
             while self._slots.value < MAX_IN_FLIGHT and anyio.current_time() < latest:
                 await anyio.sleep(READY_AFTER / 4)
             ready()
@@ -464,18 +459,13 @@ class _Client:
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _encode(message: types.JSONRPCMessage) -> bytes:
-    """Return the line that says `message`; of a result that JSON cannot say, an error
-    in its place.
-    """
+def _encode_line(message: types.JSONRPCMessage) -> bytes:
+    """Return the line of a message; for a result that JSON cannot express, that of an error."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
         _log.exception("a message cannot be written as JSON")
-    if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-        return _encode(
-            JsonRpcRefusal(
-                message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON."
-            ).reply
-        )
-    return b""
+    if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+        return b""
+    reason = "The result cannot be written as JSON."
+    return _encode_line(JsonRpcRefusal(message.id, types.INTERNAL_ERROR, reason).reply)

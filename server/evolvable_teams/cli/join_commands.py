@@ -39,6 +39,7 @@ WAIT_SECONDS = 600.0
 """How long signing in may last."""
 
 PATH = "/callback"
+"""The path of the loopback address to which the provider sends the browser back."""
 
 ANSWER = b"You are signed in to Evolvable. Close this window and go back to the terminal.\n"
 
@@ -122,8 +123,9 @@ def join_command(
     if project is not None:
         return _name_project(state, joining.normalize_url(url), project)
     found = anyio.run(joining.find_library, url)
-    if any(_places(state, found.name, clients)):
-        check_lasting(_start(state, found.name))  # before anybody signs in
+    # Before anybody signs in: a start that does not last would leave clients that cannot connect.
+    if any(_find_entries(state, found.name, clients)):
+        check_lasting(_make_start(state, found.name))
     say(f"{found.resource} is served for people who sign in at:", f"\n  {one_line(found.issuer)}\n")
     confirm("Sign in there?", yes=yes, refused="You did not sign in.", hint="Nothing was changed.")
     requested_scopes = scopes or (*joining.SCOPES, *(["evolvable:approve"] if approve else []))
@@ -131,7 +133,7 @@ def join_command(
     path = joining.save_membership(found.name, membership)
     try:
         tools = anyio.run(count_tools, found.name)
-    # Also for Ctrl-C: a token that was not tried must not stay on the disk.
+    # For Ctrl-C too: a token without a successful call must not stay on the disk.
     except BaseException:
         joining.forget_membership(found.name)
         raise
@@ -150,7 +152,10 @@ def join_command(
 async def _sign_in(
     found: ServedLibrary, client: str | None, device: bool, port: int, scopes: Sequence[str]
 ) -> joining.Membership:
-    # A provider without an authorization endpoint for browsers leaves the device flow.
+    """Return the membership that a sign-in gives.
+
+    device: by a code, which is the only way where the provider has no authorization endpoint.
+    """
     device = device or not found.provider.authorization
     with _Loopback(port) as loopback:
         client = client or await joining.register(found, loopback.redirect)
@@ -177,7 +182,8 @@ class _Loopback:
 
     def __init__(self, port: int) -> None:
         self._answer: Mapping[str, str] = {}
-        self._state = secrets.token_urlsafe(32)  # of nobody, until `wait` says whose
+        # A random value that no answer has, until `wait` sets that of the login.
+        self._state = secrets.token_urlsafe(32)
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -203,7 +209,7 @@ class _Loopback:
             raise InvalidArgument(
                 f"Port {port} cannot be used: {error.strerror}.", "Name another --port."
             ) from None
-        # Short, so that `wait` can see the end of the time and an interrupt.
+        # Seconds; short, so that `wait` notices its deadline and an interrupt.
         self._http.timeout = 0.5
         self.redirect = f"http://127.0.0.1:{self._http.server_port}{PATH}"
 
@@ -214,29 +220,26 @@ class _Loopback:
         self._http.server_close()
 
     def read(self, path: str) -> bool:
-        """Keep the answer of our own login.
+        """Store the answer of our own login, and return whether the request was that.
 
-        Every other request, of any program of this machine, changes nothing.
+        Any other request of any program of this machine changes nothing.
         """
         parts = urlsplit(path)
-        found = (
-            parse_qs(parts.query, keep_blank_values=True, max_num_fields=20)
-            if len(path) < 16_384
-            else {}
-        )
-        answer = {name: values[0] for name, values in found.items() if len(values) == 1}
-        if parts.path != PATH or not secrets.compare_digest(
-            answer.get("state", "").encode(), self._state.encode()
-        ):
+        # Before it is parsed: any program of this machine can send a request of any length.
+        query = parts.query if len(path) < 16_384 else ""
+        parameters = parse_qs(query, keep_blank_values=True, max_num_fields=20)
+        answer = {name: values[0] for name, values in parameters.items() if len(values) == 1}
+        is_ours = secrets.compare_digest(answer.get("state", "").encode(), self._state.encode())
+        if parts.path != PATH or not is_ours:
             return False
         self._answer = answer
         return True
 
     async def wait(self, state: str) -> Mapping[str, str]:
         """Return the answer with this state. Raise Refused when none comes in time."""
-        self._state, end = state, time.monotonic() + WAIT_SECONDS
+        self._state, deadline = state, time.monotonic() + WAIT_SECONDS
         while not self._answer:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise Refused(
                     "Nobody signed in within ten minutes.", "Nothing was stored. Join again."
                 )
@@ -270,21 +273,19 @@ def _innermost(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _start(state: CommandContext, name: str) -> Start:
+def _make_start(state: CommandContext, name: str) -> Start:
+    """Return how a client starts the bridge to a joined library."""
     start = server_start(state.config().home)
-    return Start(
-        start.command,
-        (*start.args[:-1], "bridge", name),
-        {CONFIG: start.env[CONFIG]} if CONFIG in start.env else {},
-    )
+    # In place of the last word, which starts the server.
+    arguments = (*start.args[:-1], "bridge", name)
+    env = {CONFIG: start.env[CONFIG]} if CONFIG in start.env else {}
+    return Start(start.command, arguments, env)
 
 
-def _places(
+def _find_entries(
     state: CommandContext, joined: str, clients: Sequence[str]
 ) -> Iterator[ConfigurationEntry]:
-    """Yield where the entry of a joined library belongs, in the clients named or in all that are
-    there.
-    """
+    """Yield the entry of a joined library in each named client, else in each with a file here."""
     machine = read_machine(state.config().project)
     for name in clients or all_clients():
         path = all_clients()[name].file(machine, USER)
@@ -293,9 +294,10 @@ def _places(
 
 
 def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]) -> list[str]:
+    """Connect the clients to a joined library; return the files that were written."""
     changed = []
-    for place in _places(state, found.name, clients):
-        done = connect(place, _start(state, found.name))
+    for place in _find_entries(state, found.name, clients):
+        done = connect(place, _make_start(state, found.name))
         warn(*done.warnings)
         changed += [done.path] if done.written else []
     if not changed:
@@ -327,11 +329,12 @@ def _name_project(state: CommandContext, resource: str, project: str) -> Output[
 
 
 def _leave(state: CommandContext, resource: str) -> Output[Joined]:
+    """Delete a membership, and take its library out of the clients."""
     name = joining.membership_name(resource)
     path = joining.membership_file(name)
-    gone = joining.forget_membership(name)
-    changed = [str(path)] if gone else []
-    for place in _places(state, name, ()):
+    was_joined = joining.forget_membership(name)
+    changed = [str(path)] if was_joined else []
+    for place in _find_entries(state, name, ()):
         with contextlib.suppress(Refused):
             done = disconnect(place)
             changed += [done.path] if done.written else []

@@ -19,7 +19,8 @@ from evolvable_teams.postgres import import_postgres
 class Moved:
     """A library that was copied.
 
-    home: what to set EVOLVABLE_HOME to. folders: what the source watches.
+    source: where the source is. home: the value for EVOLVABLE_HOME. digest: of the rows. folders:
+    those that the source watches.
     """
 
     source: str
@@ -51,25 +52,24 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
             raise InvalidArgument(
                 "Source and target are of one kind.", "--to takes a URL for a library in a folder."
             )
-        _check(source)
+        _check_library(source)
         with Store.open(home, create=True, registered=registered_homes) as target_store:
             copied = import_postgres("transfer").transfer(source.backend, target_store.backend)
             for part in plugins.archive_parts():
                 part.merge_backup(target_store.home, source.home)
-            # Folders and projects belong to the home and not to the database, so they are carried
-            # apart.
+            # Folders and projects are stored in the home and not in the database, so they are
+            # copied by themselves.
             add_projects(target_store.home, source.home)
             carry_places(source.backend.bindings, target_store.home)
-            _check(target_store)
+            _check_library(target_store)
         folders = [str(folder.path) for folder in source.backend.bindings.folders()]
-        where = source.backend.where
-    result = Moved(
-        where, target if is_address(target) else str(home), copied.rows, copied.digest, folders
-    )
+        new_home = target if is_address(target) else str(home)
+    result = Moved(source.backend.where, new_home, copied.rows, copied.digest, folders)
     return Output(result, _show)
 
 
-def _check(store: Store) -> None:
+def _check_library(store: Store) -> None:
+    """Raise LibraryCorrupt for a library with a fault."""
     if faults := check_library(store).faults:
         raise LibraryCorrupt(
             f"{store.backend.where} is damaged: {faults[0]}",

@@ -64,16 +64,17 @@ from evolvable_tools.verbs import plan_blobs
 DEFAULT = "origin"
 """The remote that a command means when it names none."""
 
-# Long enough to spare a remote that is down, short enough to go on within a quarter of an hour.
+# A remote that is down is asked seldom; one that is up again is pulled within a quarter of an hour.
 LONGEST_PAUSE = 900.0
-"""Seconds between two pulls of --watch that fail."""
+"""The most seconds between two pulls of --watch after failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
     """A remote, and how far the library is synchronised with it.
 
-    waiting: the operations that were not pushed.
+    synchronised: when, '' for never. commit: the last one of the remote that was merged or pushed.
+    waiting: the resources of which the remote's content waits for the person.
     """
 
     name: str
@@ -136,7 +137,7 @@ def remote_command(
     if action == "list":
         if name is not None:
             raise click.UsageError("`team remote list` takes no name.")
-        return Output(_statuses(state), _show_all)
+        return Output(_read_statuses(state), _show_all)
     if name is None or (action == "add") != (url is not None):
         raise click.UsageError(
             "`team remote add` takes a name and an address, the other actions one name or key."
@@ -171,12 +172,13 @@ def _add(
     added = NamedRemote(name, *where, chosen_scopes, tuple(dict.fromkeys(parts)), signed=signed)
     # The same remote again changes nothing; another one under its name would lose the old address.
     if existing is not None and existing != added:
-        wants = (
+        difference = (
             f"It goes to {existing.url}, branch {existing.branch}; this would be {added.url}, "
             f"branch {added.branch}."
         )
         raise AlreadyExists(
-            f"A remote is named {name} already. {wants}", "Remove it first, or choose another name."
+            f"A remote is named {name} already. {difference}",
+            "Remove it first, or choose another name.",
         )
     if existing is None:
         _store(name, place, added, state.signer())
@@ -217,7 +219,7 @@ def _set_key(state: CommandContext, key: str, *, allowed: bool) -> Output[Any]:
 
 
 def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None) -> None:
-    """Name a remote of a library, or take its name out of the configuration.
+    """Store a remote of a library in the configuration; None: remove the one of this name.
 
     Raise as `edit_config`.
     """
@@ -237,7 +239,7 @@ def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | N
 
 
 def _store_key(key: str, home: Path, signer: Signer | None, *, allowed: bool) -> None:
-    """List a public key whose approvals count when they are pulled, or take it out.
+    """Store a public key whose approvals count when they are pulled, or remove it.
 
     Raise as `edit_config`.
     """
@@ -259,7 +261,8 @@ def _library_remotes(state: CommandContext) -> list[NamedRemote]:
     return [remote for remote in config.person.remotes if remote.home == place]
 
 
-def _find(state: CommandContext, name: str) -> Remote:
+def _find_remote(state: CommandContext, name: str) -> Remote:
+    """Return the remote of this name with what pushing and pulling need. Raise NotFound."""
     entry, keys = _named_remote(state, name), state.config().person.remote_keys
     where = check_address(entry.url), entry.home, check_branch(entry.branch)
     looks = next(iter(plugins.archive_parts()), None)
@@ -277,29 +280,29 @@ def _named_remote(state: CommandContext, name: str) -> NamedRemote:
     )
 
 
-def _statuses(state: CommandContext) -> list[RemoteStatus]:
-    found = []
+def _read_statuses(state: CommandContext) -> list[RemoteStatus]:
+    statuses = []
     with state.library() as (library, _):
         log = library.store.backend.remotes
         for remote in _library_remotes(state):
             remote_state = log.state(remote.name, remote.url)
             waits = [str(row.ref) for row in log.waiting(remote_state) if not row.is_unsent]
-            fields = (
+            status = RemoteStatus(
                 remote.name,
                 remote.url,
                 remote.branch,
                 [*remote.scopes],
                 [*remote.parts],
-                remote_state.at,
-                remote_state.seen,
-                waits,
+                synchronised=remote_state.at,
+                commit=remote_state.seen,
+                waiting=waits,
             )
-            found.append(RemoteStatus(*fields))
-    return found
+            statuses.append(status)
+    return statuses
 
 
-def _show_all(found: list[RemoteStatus]) -> None:
-    if not found:
+def _show_all(statuses: list[RemoteStatus]) -> None:
+    if not statuses:
         say("The library has no remote. `evolvable team remote add origin URL` names one.")
         return
     rows: list[Row] = [
@@ -309,12 +312,12 @@ def _show_all(found: list[RemoteStatus]) -> None:
             status.branch,
             local_time(status.synchronised) if status.synchronised else "never",
         ]
-        for status in found
+        for status in statuses
     ]
     show_table(
         ["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",)
     )
-    for status in found:
+    for status in statuses:
         if status.waiting:
             say(f"Waits for you, of {status.name}: {some(status.waiting, 10)}")
 
@@ -328,16 +331,16 @@ def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     a secret in any version is left out; the remote keeps what it has of it. Exit code 1: something
     was left out.
     """
-    remote = _find(state, name)
+    remote = _find_remote(state, name)
     with state.library() as (library, caller), _at_work("Pushing to", remote):
         result = push(library, caller, remote)
     return Output(result, _show_push, ExitCode.ERROR if result.left_out else ExitCode.DONE)
 
 
 def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
-    """Return a context that shows what is done.
+    """Return a context that shows the work on a remote.
 
-    ssh may ask for a passphrase, so nothing is drawn over it.
+    ssh may ask for a passphrase at the terminal, so no progress is drawn over it.
     """
     label = one_line(f"{what} {remote.name}")
     if is_local(remote.url) or remote.url.startswith(("http://", "https://")):
@@ -379,7 +382,7 @@ def pull_command(
     person, and with --watch, everything waits; with --watch and --yes, what the scan finds nothing
     in is imported. Exit code 4: something was refused or waits.
     """
-    remote = _find(state, name)
+    remote = _find_remote(state, name)
     if watch is None:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=True)
@@ -390,7 +393,7 @@ def pull_command(
 
 
 def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) -> NoReturn:
-    """Pull until interrupted. An error is said once; the pauses grow while it lasts."""
+    """Pull until interrupted. An error is shown once; the pauses grow while it lasts."""
     pause, last_error = seconds, ""
     while True:
         error = _pull_once(state, remote, yes=yes)
@@ -411,7 +414,7 @@ def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) 
 
 
 def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> EvolvableError | None:
-    """Pull for --watch, and return the error that it failed with."""
+    """Pull for --watch, and return the error, None for success."""
     try:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=False)
@@ -431,6 +434,10 @@ def _pull(
     yes: bool,
     attended: bool,
 ) -> PullResult:
+    """Pull, with the consent of the person where there is one.
+
+    attended: a person waits at the command, so a question can be asked.
+    """
     person = caller.identity.principal is Principal.PERSON
     with _at_work("Pulling from", remote), open_pull(library, caller, remote) as pull:
         consent = Consent.NONE
@@ -438,7 +445,7 @@ def _pull(
             consent = Consent.ASKED if attended else Consent.UNATTENDED
         elif person and attended:
             if coming := pull.coming():
-                (remark if state.json else say)(*_lines(remote, coming))
+                (remark if state.json else say)(*_describe_coming(remote, coming))
                 confirm(
                     f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported."
                 )
@@ -453,40 +460,40 @@ def _purge(
     library: Library,
     caller: Caller,
     remote: Remote,
-    found: list[str],
+    hashes: list[str],
     *,
     purge: bool,
     yes: bool,
 ) -> bool:
-    """Purge here what others purged, after the person agreed; bytes that are gone do not come back.
+    """Purge here what others purged, for good, after the person agreed.
 
-    Return whether they wait for the person.
+    hashes: of the blobs. Return whether they wait for the person.
     """
-    if not found:
+    if not hashes:
         return False
-    places = plan_blobs(library, found).versions
+    places = plan_blobs(library, hashes).versions
     remark(
-        f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:",
+        f"Others purged {count(len(hashes), 'file')} that {remote.name} had; here they are in:",
         *places[:MAX_LISTED],
     )
     if len(places) > MAX_LISTED:
         remark(f"and {len(places) - MAX_LISTED:,} more versions")
     may_ask = caller.identity.principal is Principal.PERSON and not yes and not state.json
     if purge or (may_ask and ask_yes("Purge them here too, for good?", err=True)):
-        done = purge_as_elsewhere(library, caller, remote, found)
+        done = purge_as_elsewhere(library, caller, remote, hashes)
         warn(*(f"still there: {place}" for place in done.remains))
         return False
     remark(f"They stay here. `evolvable team pull {remote.name} --purge` purges them.")
     return True
 
 
-def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
+def _describe_coming(remote: Remote, coming: list[IncomingResource]) -> list[str]:
     lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
     for resource in coming[:MAX_LISTED]:
-        lines.append(
-            f"\n{resource.ref}  {resource.arrival}{f': {resource.why}' if resource.why else ''}"
-        )
-        lines += [f"  approved: {resource.approved}"] * bool(resource.approved)
+        why = f": {resource.why}" if resource.why else ""
+        lines.append(f"\n{resource.ref}  {resource.arrival}{why}")
+        if resource.approved:
+            lines.append(f"  approved: {resource.approved}")
         lines += [
             f"  {finding.severity}: {finding}" for finding in resource.findings[:MAX_FINDINGS]
         ]
@@ -496,12 +503,11 @@ def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
             lines.append(f"  it has the means: {', '.join(resource.capabilities)}")
     rest = coming[MAX_LISTED:]
     if rest:
-        found = sum(
-            1
+        noted = sum(
+            any(finding.severity is not FindingSeverity.LOW for finding in resource.findings)
             for resource in rest
-            if any(mark.severity is not FindingSeverity.LOW for mark in resource.findings)
         )
-        lines.append(f"\nand {len(rest):,} more, {found:,} of them with findings.")
+        lines.append(f"\nand {len(rest):,} more, {noted:,} of them with findings.")
     return lines
 
 
@@ -559,7 +565,7 @@ def clone_command(
             )
             raise InvalidArgument("The library is not empty.", hint)
     _add(state, name, url, branch, scopes, parts, signed=signed)
-    remote = _find(state, name)
+    remote = _find_remote(state, name)
     with state.library() as (library, caller):
         result = _pull(state, library, caller, remote, yes=yes, attended=True)
     return Output(result, _show_pull, found_code(result.refused, result.proposals))

@@ -9,7 +9,7 @@ import click
 
 from evolvable_server import Permission, registered_homes
 from evolvable_server.cli import CommandContext, Output, command
-from evolvable_server.cli.terminal import local_time, remark, say, show_table
+from evolvable_server.cli.terminal import Row, local_time, remark, say, show_table
 from evolvable_store import check_home
 from evolvable_teams.tokens import Token, Tokens, token_row
 
@@ -17,11 +17,11 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def lifetime(value: str) -> timedelta:
-    """Return a time from now on, such as 12h, 30d or 8w."""
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", value)
-    if not found:
+    """Return the duration that a text such as 12h, 30d or 8w names."""
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", value)
+    if not match:
         raise click.BadParameter(f"{ascii(value)} is no time such as 12h, 30d or 8w.")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 @command("token", table=True)
@@ -63,8 +63,8 @@ def token_command(
     check_home(home, registered_homes)
     tokens = Tokens(home)
     if name is None:
-        found = tokens.all()
-        return Output({"tokens": list(map(token_row, found))}, lambda _: _show_tokens(found))
+        listed = tokens.all()
+        return Output({"tokens": list(map(token_row, listed))}, lambda _: _show_tokens(listed))
     if action == "revoke":
         revoked = tokens.revoke(name)
         state.record("revoke token", name)
@@ -91,24 +91,21 @@ def _show_tokens(tokens: Sequence[Token]) -> None:
         say("There are no tokens. `evolvable team token add NAME` makes one.")
         return
     now = datetime.now(UTC)
-    show_table(
-        ["token", "may", "made", "last used", "until"],
+    rows: list[Row] = [
         [
-            [
-                (token.name, "bold"),
-                ", ".join(token.permissions),
-                local_time(token.created),
-                local_time(token.last_used) if token.last_used else "never",
-                _until(token.expires, now),
-            ]
-            for token in tokens
-        ],
-        names=("token",),
-        spare=("made", "last used", "may"),
-    )
+            (token.name, "bold"),
+            ", ".join(token.permissions),
+            local_time(token.created),
+            local_time(token.last_used) if token.last_used else "never",
+            _format_expiry(token.expires, now),
+        ]
+        for token in tokens
+    ]
+    columns, spare = ["token", "may", "made", "last used", "until"], ("made", "last used", "may")
+    show_table(columns, rows, names=("token",), spare=spare)
 
 
-def _until(expires: str | None, now: datetime) -> str:
+def _format_expiry(expires: str | None, now: datetime) -> str:
     if expires is None:
         return "no end"
     return local_time(expires) + (" (over)" if datetime.fromisoformat(expires) <= now else "")

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from evolvable_teams.http.bridge import run_bridge
     from evolvable_teams.http.http_options import serve
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "bridge": "run_bridge",
-            "http_options": "serve",
-        },
-    )
+    __getattr__ = late_names(__name__, {"bridge": "run_bridge", "http_options": "serve"})
 
 __all__ = ["run_bridge", "serve"]

@@ -1,6 +1,6 @@
 """Serve a joined library over stdio: pass every message on to the server, with the person's token.
 
-The SDK speaks both transports. What is added is the headers that a message needs over HTTP, and the
+The SDK speaks both transports. This module adds the headers that a message needs over HTTP, and the
 token.
 """
 
@@ -25,7 +25,7 @@ from evolvable_teams.oidc import new_client
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 
 READ_SECONDS = 300.0
-"""How long an answer may take; a stream says that it lives more often."""
+"""How long to wait for the next bytes of an answer; a stream sends a comment more often."""
 
 
 def run_bridge(name: str) -> None:
@@ -49,40 +49,40 @@ async def _serve(auth: MembershipAuth, projects: str) -> None:
     ):
         negotiated: dict[str, Any] = {"asked": None, "version": None, "projects": projects}
 
-        async def answers() -> None:
+        async def pass_answers() -> None:
             async for message in from_server:
                 if isinstance(message, Exception):
-                    _say(message)
+                    _print_error(message)
                     continue
                 _note_version(negotiated, message)
                 await to_client.send(message)
 
         # Both directions run at once: a server may ask the client while a call is open.
-        tasks.start_soon(answers)
+        tasks.start_soon(pass_answers)
         async for message in from_client:
             if not isinstance(message, Exception):
                 await to_server.send(_with_headers(negotiated, message))
         tasks.cancel_scope.cancel()
 
 
-def _say(error: Exception) -> None:
+def _print_error(error: Exception) -> None:
     text = error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}"
     print(f"evolvable: {text}", file=sys.stderr, flush=True)
 
 
 def _with_headers(negotiated: dict[str, Any], message: SessionMessage) -> SessionMessage:
-    """Return a message of the client with the headers that say over HTTP what it says
-    in its body.
-    """
+    """Return a message of the client with the headers that repeat parts of its body over HTTP."""
     body = message.message
     params = getattr(body, "params", None) or {}
     method = getattr(body, "method", "")
     if method == "initialize":
         negotiated["asked"] = getattr(body, "id", None)
-    version = (params.get("_meta") or {}).get(_VERSION) or negotiated["version"]
+    # Messages of a protocol without a handshake name its version each.
+    own_version = (params.get("_meta") or {}).get(_VERSION)
+    version = own_version or negotiated["version"]
     headers = {"mcp-protocol-version": str(version)} if version else {}
     headers |= {PROJECTS: negotiated["projects"]} if negotiated["projects"] else {}
-    if (params.get("_meta") or {}).get(_VERSION):
+    if own_version:
         headers["mcp-method"] = method
         name = params.get("name") or params.get("uri")
         if isinstance(name, str) and name.isascii() and name.isprintable():
@@ -91,6 +91,7 @@ def _with_headers(negotiated: dict[str, Any], message: SessionMessage) -> Sessio
 
 
 def _note_version(negotiated: dict[str, Any], message: SessionMessage) -> None:
+    """Note the version that the answer to `initialize` names."""
     body = message.message
     if isinstance(body, types.JSONRPCResponse) and body.id == negotiated["asked"] is not None:
         negotiated["version"] = body.result.get("protocolVersion")

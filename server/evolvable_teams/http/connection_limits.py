@@ -20,6 +20,7 @@ import contextlib
 import selectors
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,29 +57,30 @@ first.
 """
 
 ANSWERED_SECONDS = 5.0
-"""For the rest of a request that is answered already, as one without a token is."""
+"""For the rest of a request that is answered already, such as one that was refused without a token.
+"""
 
 SEND_SECONDS = 60.0
-"""For a client to read on, when so much of an answer waits that no more is made of it."""
+"""For a client to read on, once the buffer of its answer is full and writing is paused."""
 
 MAX_HEADER = 128 * 1024
 """Bytes of a header; h11 refuses more."""
 
 # Later work on headers may take time with the square of their number.
 MAX_HEADERS = 100
-"""Headers of a request; and trailers of a body in chunks."""
+"""Headers of a request, and trailers of a chunked body."""
 
 MAX_CONNECTIONS = 1000
 """Connections at once, where the limit of open files allows it."""
 
 ROOM_SECONDS, ROOM_PAUSE = 1.0, 0.05
-"""How long a new connection waits until another one is idle, and how often it looks."""
+"""Seconds that a new connection waits until another one is idle, and seconds between two looks."""
 
 MAX_NEWCOMERS = 64
-"""Connections that wait so."""
+"""Connections that wait for room at once; more are refused with 503 at once."""
 
 SPARE_DESCRIPTORS = 200
-"""Descriptors that connections leave to the library and to those who watch its folders."""
+"""File descriptors that connections leave to the library and to the watchers of its folders."""
 
 
 def connection_limit() -> int:
@@ -107,13 +109,14 @@ class TooManyHeaders(h11.RemoteProtocolError):
 
 
 class _CountedLines(ReceiveBuffer):
-    """h11's buffer, which refuses a header with too many lines before it parses one, also when it
-    is not whole yet.
+    """h11's buffer, which refuses a header with too many lines before any line is parsed, also one
+    that is incomplete.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.refused = False
+        # Bytes of an incomplete header that were counted, and the line ends in them.
         self._counted, self._lines = 0, 0
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
@@ -127,7 +130,7 @@ class _CountedLines(ReceiveBuffer):
             self._counted = len(self._data)
         else:
             self._counted, self._lines = 0, len(lines)
-        if self._lines > MAX_HEADERS + 1:  # and the line of the request
+        if self._lines > MAX_HEADERS + 1:  # one more for the request line
             self.refused = True
             raise TooManyHeaders
         if lines is not None:
@@ -150,8 +153,8 @@ class TimedConnection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._timer: asyncio.TimerHandle | None = None
-        self._timed: object = None
-        self._unread: asyncio.TimerHandle | None = None
+        self._awaited: object = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._newcomer = False
         self._lines = _CountedLines()
         # h11 has no public hook here. Lines have to be counted before h11 parses them.
@@ -166,7 +169,7 @@ class TimedConnection(H11Protocol):
         # of an answer waits, on Linux 40 ms, until the client has confirmed the header.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._has_room():
-            self._watch()
+            self._restart_timer()
         elif len(self.connections) > self.limit + MAX_NEWCOMERS:
             self._refuse()
         else:
@@ -176,21 +179,21 @@ class TimedConnection(H11Protocol):
             self._await_room(self.loop.time() + ROOM_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived, and watch for the rest."""
+        """Take what arrived, and time what is still to come."""
         if self.transport.is_closing():
             return
         super().data_received(data)
-        self._watch()
+        self._restart_timer()
 
     def on_response_complete(self) -> None:
-        """Go on with the connection, as uvicorn does, and watch what is left of the request."""
+        """Go on with the connection, as uvicorn does, and time what is left of the request."""
         super().on_response_complete()
-        self._watch()
+        self._restart_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the timers with the connection."""
-        self._stop()
-        self._stop_unread()
+        self._stop_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
         # Where the client leaves, uvicorn's timer runs on and keeps the connection with its last
         # request for 75 s.
@@ -199,27 +202,27 @@ class TimedConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for the client to read on, and end the connection of one that does not."""
         super().pause_writing()
-        self._stop_unread()
-        self._unread = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+        self._stop_write_timer()
+        self._write_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Go on with the answer."""
-        self._stop_unread()
+        self._stop_write_timer()
         super().resume_writing()
 
-    def _stop_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-        self._unread = None
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        self._write_timer = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; uvicorn says 400 of a header that is too long too."""
+        """Answer what is not HTTP with 400, and a header that is too long with 431."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()  # an answer is under way, or was given
             return
         if self._lines.refused:
             self._end(431, f"A request has at most {MAX_HEADERS} headers.")
-            self._leave()
+            self._tell_application()
         elif len(self.conn.trailing_data[0]) > MAX_HEADER:
             self._end(431, "The header is too long.")
         else:
@@ -245,7 +248,7 @@ class TimedConnection(H11Protocol):
         if self._has_room():
             self._newcomer = False
             self.transport.resume_reading()
-            self._watch()
+            self._restart_timer()
         elif self.loop.time() < until:
             self._timer = self.loop.call_later(ROOM_PAUSE, self._await_room, until)
         else:
@@ -262,21 +265,16 @@ class TimedConnection(H11Protocol):
         """
         if len(self.connections) <= self.limit:
             return True
-        others = [
+        admitted = [
             connection
             for connection in self.connections
-            if isinstance(connection, TimedConnection) and connection is not self
+            if isinstance(connection, TimedConnection)
+            and connection is not self
+            and not connection._newcomer
         ]
-        if sum(not connection._newcomer for connection in others) < self.limit:
+        if len(admitted) < self.limit:
             return True
-        waiting = sorted(
-            (connection for connection in others if connection.waits and not connection._newcomer),
-            key=lambda connection: connection._since,
-        )
-        # A request that arrived, and was not read yet, is none to cut off.
-        oldest = next(
-            (connection for connection in waiting if not _has_arrived(connection.transport)), None
-        )
+        oldest = _longest_idle(admitted)
         if oldest is None:
             return False
         # Before the abort: connection_lost runs in a later turn of the loop, and two newcomers must
@@ -287,45 +285,46 @@ class TimedConnection(H11Protocol):
 
     @property
     def _since(self) -> float:
+        """When its timer ends, 0 without one: the earlier, the longer it is idle."""
         return self._timer.when() if self._timer else 0.0
 
-    def _watch(self) -> None:
+    def _restart_timer(self) -> None:
         """Start the timer of what is awaited now, unless it runs already."""
         state = self.conn.their_state
         if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
-            self._stop()
+            self._stop_timer()
         elif state is h11.IDLE and self.timeout_keep_alive_task is not None:
-            self._stop()  # between two requests; uvicorn's own timer runs
-        elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._is_answered)):
-            self._stop()
-            seconds = (
-                HEADER_SECONDS
-                if state is h11.IDLE
-                else ANSWERED_SECONDS
-                if self._is_answered
-                else BODY_SECONDS
-            )
-            self._timed, self._timer = awaited, self.loop.call_later(seconds, self._late)
+            self._stop_timer()  # between two requests; uvicorn's own timer runs
+        elif self._awaited != (awaited := (state, state is h11.SEND_BODY and self._is_answered)):
+            self._stop_timer()
+            self._awaited = awaited
+            self._timer = self.loop.call_later(self._allowed_seconds(), self._end_late)
 
-    def _stop(self) -> None:
+    def _allowed_seconds(self) -> float:
+        """Return how long the client may take with what is awaited now."""
+        if self.conn.their_state is h11.IDLE:
+            return HEADER_SECONDS
+        return ANSWERED_SECONDS if self._is_answered else BODY_SECONDS
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timed = None, None
+        self._timer, self._awaited = None, None
 
-    def _late(self) -> None:
-        """Close the connection.
+    def _end_late(self) -> None:
+        """Close the connection of a client that took too long.
 
-        Say so where no answer has begun, and nothing at all to one that sent nothing.
+        Answer 408 where no answer has begun, and nothing to a client that sent nothing.
         """
-        self._timer, self._timed = None, None
-        silent = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-        if not silent and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        self._timer, self._awaited = None, None
+        sent_nothing = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        if not sent_nothing and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._end(408, "The request did not arrive in time.")
         else:
             self.transport.close()
-        self._leave()
+        self._tell_application()
 
-    def _leave(self) -> None:
+    def _tell_application(self) -> None:
         """Tell the application that nobody waits for its answer any more."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
@@ -345,6 +344,17 @@ class TimedConnection(H11Protocol):
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _longest_idle(connections: Iterable[TimedConnection]) -> TimedConnection | None:
+    """Return the connection that is idle longest, None where none is."""
+    waiting = sorted(
+        (connection for connection in connections if connection.waits),
+        key=lambda connection: connection._since,
+    )
+    # A request whose bytes have arrived and were not read yet must not be cut off.
+    idle = (connection for connection in waiting if not _has_arrived(connection.transport))
+    return next(idle, None)
 
 
 def _has_arrived(transport: asyncio.Transport) -> bool:
@@ -373,13 +383,16 @@ SESSION_IDLE_SECONDS = 30 * 60
 
 _ID = "mcp-session-id"
 _VERSION = "mcp-protocol-version"
+# A client of a protocol with a handshake names no version before it.
+_OPENING_VERSIONS = (None, *HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """bearer, user: who opened it.
+    """An open session. bearer, user: who opened it.
 
-    busy: requests and streams of it that are under way. used: asked for after that.
+    busy: requests and streams of it that are under way. used: whether a request came after the
+    opening one. last: when the last request ended, by the monotonic clock.
     """
 
     bearer: str | None
@@ -391,14 +404,17 @@ class _Session:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The lowest ends first: a session that was opened and not used since, then the one that is
-        idle longest.
+        """The order of ending, the lowest first: sessions never used since they were opened, then
+        those that are idle longest.
         """
         return self.used, self.last
 
 
 class HttpSessions:
-    """Middleware: 429 when all sessions of a bearer are at work, 503 when all sessions are."""
+    """Middleware: 429 when all sessions of a bearer are at work, 503 when all sessions are.
+
+    Only the event loop uses it, so no lock guards its sessions.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -413,10 +429,7 @@ class HttpSessions:
             if session is not None and session.bearer == bearer_in(scope):
                 await self._use(session, scope, receive, send)
                 return
-        elif scope["method"] == "POST" and headers.get(_VERSION) in (
-            None,
-            *HANDSHAKE_PROTOCOL_VERSIONS,
-        ):
+        elif scope["method"] == "POST" and headers.get(_VERSION) in _OPENING_VERSIONS:
             message = await receive()
             receive = replay_body(message.get("body", b""), receive)
             if _is_initialize(message):
@@ -436,8 +449,9 @@ class HttpSessions:
         await self._use(session, scope, receive, send)
 
     async def _use(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request of a session, or the one that opens it; forget the session with its
-        end.
+        """Pass on a request of a session, or the one that opens it.
+
+        Forget the session when it ends.
         """
         status = 0
 
@@ -467,41 +481,40 @@ class HttpSessions:
 
         Raise Full when none of them is idle.
         """
-        late = time.monotonic() - SESSION_IDLE_SECONDS
-        for session in [
-            candidate
-            for candidate in self._sessions
-            if not candidate.busy and candidate.last < late
-        ]:
-            self._forget(session)  # the SDK has ended it
+        self._forget_expired()
         # Ending a session awaits the application, so the count is taken again each time.
-        while (crowd := self._crowd(bearer)) is not None:
+        while (crowd := self._crowded_sessions(bearer)) is not None:
             idle = min(
                 (candidate for candidate in crowd if not candidate.busy),
                 key=lambda candidate: candidate.rank,
                 default=None,
             )
             if idle is None:
-                raise Full(
-                    429
-                    if bearer is not None and any(candidate.bearer == bearer for candidate in crowd)
-                    else 503
-                )
+                is_own = bearer is not None and any(session.bearer == bearer for session in crowd)
+                raise Full(429 if is_own else 503)
             await self._end(idle, scope)
 
-    def _crowd(self, bearer: str | None) -> list[_Session] | None:
+    def _forget_expired(self) -> None:
+        """Forget the sessions that the SDK has ended because nobody used them."""
+        earliest = time.monotonic() - SESSION_IDLE_SECONDS
+        for session in list(self._sessions):
+            if not session.busy and session.last < earliest:
+                self._forget(session)
+
+    def _crowded_sessions(self, bearer: str | None) -> list[_Session] | None:
         """Return the sessions of which one has to end before this bearer opens another, None when
         there is room.
         """
-        of: dict[str | None, list[_Session]] = {bearer: []}
+        by_bearer: dict[str | None, list[_Session]] = {bearer: []}
         for session in self._sessions:
-            of.setdefault(session.bearer, []).append(session)
-        if bearer is not None and len(of[bearer]) >= SESSIONS_EACH:
-            return of[bearer]
+            by_bearer.setdefault(session.bearer, []).append(session)
+        own = by_bearer[bearer]
+        if bearer is not None and len(own) >= SESSIONS_EACH:
+            return own
         if len(self._sessions) < SESSIONS:
             return None
-        most = max(of.values(), key=len)
-        return most if len(most) > len(of[bearer]) else of[bearer]
+        most = max(by_bearer.values(), key=len)
+        return most if len(most) > len(own) else own
 
     async def _end(self, session: _Session, scope: Scope) -> None:
         """End a session as its own client would, with a DELETE."""

@@ -1,9 +1,8 @@
-"""Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the
+"""Decide what a request over HTTP may do: by its Host and Origin, its bearer's permissions, and the
 files that it names.
 
 Tokens of an external authorization server are checked here too: JWTs by its published keys, others
-by asking it. What they give is said by their scopes, or by the grants of the operator's
-configuration.
+by asking it. Their scopes say what they permit, or the grants of the operator's configuration.
 """
 
 import ipaddress
@@ -41,7 +40,7 @@ from evolvable_tools.verbs import TOOLS
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_HOST.pattern}")
-_USUAL = {"http": ":80", "https": ":443"}
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
@@ -73,17 +72,21 @@ def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
 def _check_values(
     values: Iterable[str], form: re.Pattern[str], what: str, example: str
 ) -> Iterable[str]:
+    """Yield each value in lower case, and without the default port of its scheme too.
+
+    Raise InvalidArgument for a value that is not of the form.
+    """
     for value in values:
-        small = value.lower()
-        if not form.fullmatch(small):
+        lowered = value.lower()
+        if not form.fullmatch(lowered):
             raise InvalidArgument(
                 f"{ascii(value[:200])} is no {what}.", f"Write it as clients send it: {example}."
             )
-        yield small
-        scheme, _, rest = small.rpartition("://")
-        usual = _USUAL.get(scheme or "https", "")
-        if small.endswith(usual):  # clients leave the usual port out
-            yield small.removesuffix(usual)
+        yield lowered
+        scheme, _, _ = lowered.rpartition("://")
+        port = _DEFAULT_PORTS.get(scheme or "https", "")
+        if lowered.endswith(port):  # clients leave the default port out
+            yield lowered.removesuffix(port)
 
 
 def _is_wildcard(host: str) -> bool:
@@ -102,20 +105,21 @@ class OAuthVerifier:
     def __init__(self, oauth: OAuth) -> None:
         self._oauth = oauth
         keys = KeySet(oauth.issuer, oauth.jwks or "")
-        self._claims: Callable[[str], Awaitable[dict[str, Any] | None]] = (
+        self._read_claims: Callable[[str], Awaitable[dict[str, Any] | None]] = (
             partial(_introspect, oauth)
             if oauth.introspection
             else lambda token: keys.access_claims(token, oauth.resource)
         )
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token is good for; None when it is not, or when its server
-        cannot be asked.
+        """Return what a token permits.
+
+        None when it permits nothing, or when its server cannot be asked.
         """
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
         try:
-            claims = await self._claims(token)
+            claims = await self._read_claims(token)
         except (
             httpx2.HTTPError,
             ValueError,
@@ -128,13 +132,13 @@ class OAuthVerifier:
                 "the authorization server cannot be asked: %s: %s", type(error).__name__, error
             )
             return None
-        return _access(token, claims, self._oauth) if claims is not None else None
+        return _make_access(token, claims, self._oauth) if claims is not None else None
 
 
 async def _introspect(oauth: OAuth, token: str) -> dict[str, Any] | None:
     """Ask the authorization server about a token (RFC 7662).
 
-    It can end one at any moment, so nothing is kept.
+    It can revoke a token at any moment, so the answer is not cached.
     """
     assert oauth.introspection is not None
     auth = (oauth.client, oauth.secret or "") if oauth.client else None
@@ -145,14 +149,14 @@ async def _introspect(oauth: OAuth, token: str) -> dict[str, Any] | None:
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
     audiences = audience if isinstance(audience, list) else [audience]
     good = claims.get("active") is True and oauth.resource in audiences and issuer == oauth.issuer
-    # An ID token says who signed in, and is no right to call; introspection may omit what the JWT
-    # shows.
-    good = good and not is_of_sign_in(claims) and not is_of_sign_in(_own_claims(token))
+    # An ID token says who signed in and permits no call. Introspection may omit the claims that
+    # tell it, so those in the JWT are read too.
+    good = good and not is_of_sign_in(claims) and not is_of_sign_in(_unverified_claims(token))
     return {**claims, "iss": oauth.issuer} if good and in_time(claims) else None
 
 
-def _own_claims(token: str) -> dict[str, Any]:
-    """Return what a token says of itself, unchecked; nothing for one that is no JWT."""
+def _unverified_claims(token: str) -> dict[str, Any]:
+    """Return the claims in a token, whose signature is not checked; none for one that is no JWT."""
     try:
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError:
@@ -160,24 +164,12 @@ def _own_claims(token: str) -> dict[str, Any]:
     return claims
 
 
-def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:
-    scope, subject = (
-        claims.get(
-            "scope",
-            claims.get("scp", ""),
-        ),
-        claims.get("sub"),
-    )
+def _make_access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:
+    subject = claims.get("sub")
     client = claims.get("client_id") or claims.get("azp") or subject
     if not isinstance(client, str) or not isinstance(subject, str | None):
         return None
-    scopes = (
-        scope.split()
-        if isinstance(scope, str)
-        else [str(item) for item in scope]
-        if isinstance(scope, list)
-        else []
-    )
+    scopes = _claimed_scopes(claims)
     if oauth.grants is not None:
         permissions = grant_permissions(oauth.grants, claims, oauth.projects)
         scopes = [f"{SCOPE}{item}" for item in sorted(narrow_permissions(permissions, scopes))]
@@ -198,6 +190,14 @@ def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | N
     )
 
 
+def _claimed_scopes(claims: dict[str, Any]) -> list[str]:
+    """Return the scopes of a token, which providers write as one text or as a list."""
+    scope = claims.get("scope", claims.get("scp", ""))
+    if isinstance(scope, str):
+        return scope.split()
+    return [str(item) for item in scope] if isinstance(scope, list) else []
+
+
 def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[Permission]:
     """Return the permissions that a call needs.
 
@@ -208,11 +208,9 @@ def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[P
         return frozenset({Permission.READ})
     if tool.startswith("tool_"):  # an approved tool of the library
         return frozenset({Permission.WRITE})
-    return (
-        frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))})
-        if tool in TOOLS
-        else frozenset(Permission)
-    )
+    if tool not in TOOLS:
+        return frozenset(Permission)
+    return frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))})
 
 
 async def check_permission(
@@ -230,9 +228,8 @@ async def check_permission(
     tool, arguments = params.get("name"), params.get("arguments")
     has = permissions_of(ctx.request)
     # Checked by the arguments as sent: the action chooses the verb.
-    missing = (
-        required_permissions(str(tool), arguments if isinstance(arguments, Mapping) else {}) - has
-    )
+    sent = arguments if isinstance(arguments, Mapping) else {}
+    missing = required_permissions(str(tool), sent) - has
     if not missing:
         return await call_next(ctx)
     text = (
@@ -249,13 +246,10 @@ def _refuse(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
 
     A middleware that answers has to fill the whole result.
     """
-    result: dict[str, Any] = {
-        "content": [{"type": "text", "text": text}],
-        "isError": True,
-    }
-    return result | (
-        {"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {}
-    )
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        result["resultType"] = "complete"
+    return result
 
 
 def _join_permissions(permissions: frozenset[Permission]) -> str:
@@ -263,20 +257,19 @@ def _join_permissions(permissions: frozenset[Permission]) -> str:
 
 
 ARGUMENT = "transcript_path"
-"""The argument of any tool that names such a file."""
+"""The argument by which a call of any tool names a transcript."""
 
 
 class Transcripts:
-    """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops
-    the name.
+    """Middleware: refuses a call that names a transcript which it may not name.
 
-    A client over stdio runs as the person who owns the files. A caller over HTTP need not be that
-    person, and a review shows others what it finds in a file. So a bearer names none; without
-    tokens only files in `folders` count.
+    Of a hook's call it only drops the name. A client over stdio runs as the person who owns the
+    files. A caller over HTTP need not be that person, and a review shows others what it finds in a
+    file. So a bearer may name none; without tokens only files in `folders` are allowed.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """folders: where clients of this machine's person write transcripts."""
+        """folders: where the clients of the person at this machine write transcripts."""
         self._folders = [Path(os.path.realpath(folder)) for folder in folders]
         self._has_warned = False
 
@@ -288,7 +281,7 @@ class Transcripts:
         raw_arguments = params.get("arguments")
         arguments: Mapping[str, Any] = raw_arguments if isinstance(raw_arguments, Mapping) else {}
         path = arguments.get(ARGUMENT)
-        if ctx.method != "tools/call" or not path or self._may(ctx.request, path):
+        if ctx.method != "tools/call" or not path or self._may_name(ctx.request, path):
             return await call_next(ctx)
         if params.get("name") == "hook_event":
             if not self._has_warned:
@@ -302,7 +295,9 @@ class Transcripts:
             )
         return _refuse(ctx, REFUSAL)
 
-    def _may(self, request: Any, path: Any) -> bool:
+    def _may_name(self, request: Any, path: Any) -> bool:
+        """Return whether a caller may name this file: not with a token, and only in the folders."""
+        # realpath raises for a NUL.
         if name_of(request) is not None or not isinstance(path, str) or "\0" in path:
             return False
         # Links are resolved before the comparison, so none leads out of the folders.

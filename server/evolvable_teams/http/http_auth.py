@@ -1,6 +1,4 @@
-"""Settings of HTTP, and who is let in: the bearers of the library's tokens, and those of an
-authorization server.
-"""
+"""The settings of HTTP, and authentication by the library's tokens or an authorization server's."""
 
 import logging
 import time
@@ -21,10 +19,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server import Grant, Permission
-from evolvable_store.errors import (
-    EvolvableError,
-    InvalidArgument,
-)
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_teams.oidc import check_url, is_loopback
 from evolvable_teams.tokens import PREFIX, Token, Tokens, digest_of
 
@@ -37,10 +32,10 @@ class OAuth:
     """An authorization server whose tokens are accepted.
 
     issuer: its URL, exactly as its tokens name it. resource: the public URL of this server's /mcp,
-    which the tokens must be issued for. introspection: where it is asked about a token; without it
-    a token is a JWT, checked against the keys at `jwks`, by default those that the issuer's
-    metadata names. client, secret: who asks. grants: what the claims of a token give; None where
-    its scopes alone say it. projects: the names of the library that is served.
+    for which the tokens must be issued. introspection: the URL to ask about a token; without it a
+    token is a JWT, checked by the keys at `jwks`, by default those that the issuer's metadata
+    names. client, secret: credentials for introspection. grants: permissions by the claims of a
+    token; None where its scopes alone decide. projects: the names of the library that is served.
     """
 
     issuer: str
@@ -61,10 +56,10 @@ class OAuth:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where to serve and for whom.
+    """The address to serve at, and what is accepted there.
 
     hosts, origins: accepted in Host and Origin besides this machine's own. proxies: addresses whose
-    X-Forwarded-For and X-Forwarded-Proto are believed. grace: seconds for requests in flight when
+    X-Forwarded-For and X-Forwarded-Proto are trusted. grace: seconds for requests in flight when
     the process is told to end.
     """
 
@@ -81,11 +76,10 @@ log = logging.getLogger(__name__)
 
 
 RECHECK_SECONDS = 30.0
-"""How long the bearer of an open stream is believed before an authorization server's token is
-checked again.
-"""
+"""How long an open stream lasts before an authorization server's token of it is checked again."""
 
 MAX_RECHECKED = 1_000
+"""Tokens whose last check is remembered; the oldest give way."""
 
 
 class Verifier:
@@ -99,21 +93,21 @@ class Verifier:
         self._checked: OrderedDict[str, float] = OrderedDict()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a secret is good for, None when it is for nothing.
+        """Return what a secret permits, None when it permits nothing.
 
-        A broken file lets nobody in.
+        Where the file of tokens is damaged, no token is valid.
         """
         if not token.startswith(PREFIX):
             return await self._other.verify_token(token) if self._other is not None else None
         try:
-            found = self._tokens.find(token)
-            if found is None:
+            stored = self._tokens.find(token)
+            if stored is None:
                 return None
-            await run_sync(self._tokens.note_use, found)
+            await run_sync(self._tokens.note_use, stored)
         except EvolvableError as error:
-            self._say(error.text)
+            self._log_once(error.text)
             return None
-        return _access(token, found)
+        return _make_access(token, stored)
 
     async def still_valid(self, scope: Scope) -> bool:
         """Return whether the bearer of a request that was let in still would be."""
@@ -128,49 +122,46 @@ class Verifier:
         try:
             return self._tokens.find(token.token) is not None
         except EvolvableError as error:
-            self._say(error.text)
+            self._log_once(error.text)
             return False
 
     async def _still_lets_in(self, token: AccessToken) -> bool:
-        """Return whether an authorization server's token is still good for what it was; asked every
-        RECHECK_SECONDS.
+        """Return whether an authorization server's token still has its scopes.
+
+        It is checked every RECHECK_SECONDS.
         """
         digest, now = digest_of(token.token), time.monotonic()
         # Keyed by the digest, so that no token stays in memory here.
         if self._checked.setdefault(digest, now) + RECHECK_SECONDS > now:
             return True
-        # Set before the question is asked: parallel streams of one bearer ask once.
+        # Before the server is asked, so that parallel streams of one bearer ask once.
         self._checked[digest] = now
         self._checked.move_to_end(digest)
         while len(self._checked) > MAX_RECHECKED:
             self._checked.popitem(last=False)
-        found = await self._other.verify_token(token.token) if self._other is not None else None
-        if found is None or not set(token.scopes) <= set(found.scopes):
+        current = await self._other.verify_token(token.token) if self._other is not None else None
+        if current is None or not set(token.scopes) <= set(current.scopes):
             del self._checked[digest]
             return False
         return True
 
-    def _say(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         if text != self._last_error:
             self._last_error = text
             log.error("%s", text)
 
 
 class Access:
-    """Middleware: 401 for who shows no valid token, 403 for one that may not read.
+    """Middleware: 401 without a valid token, 403 for a token that may not read.
 
-    Where nobody but this machine can reach the server, it asks for tokens from the moment on that
-    one was made.
+    A server that only this machine can reach asks for tokens once one was made.
     """
 
     def __init__(
         self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, verifier: Verifier
     ) -> None:
-        metadata = (
-            build_resource_metadata_url(AnyHttpUrl(settings.oauth.resource))
-            if settings.oauth
-            else None
-        )
+        oauth = settings.oauth
+        metadata = build_resource_metadata_url(AnyHttpUrl(oauth.resource)) if oauth else None
         required = RequireAuthMiddleware(
             AuthContextMiddleware(app), [Permission.READ.scope], metadata
         )
@@ -179,7 +170,7 @@ class Access:
         self._asks = settings.oauth is not None or not is_loopback(settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Once a token was made the answer stays yes, also when the file of tokens is deleted.
+        # Never False again: a deleted file of tokens must not open a running server.
         self._asks = self._asks or self._tokens.is_in_use()
         await (self._closed if self._asks else self._open)(scope, receive, send)
 
@@ -197,8 +188,8 @@ def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
     )
 
 
-def _access(secret: str, token: Token) -> AccessToken:
+def _make_access(secret: str, token: Token) -> AccessToken:
     scopes = [permission.scope for permission in token.permissions]
-    # The digest distinguishes two tokens that had one name after the other: sessions do not pass
-    # on.
+    # The digest differs between two tokens that had one name in turn, so that the second cannot
+    # take over sessions of the first.
     return AccessToken(token=secret, client_id=token.name, subject=token.digest, scopes=scopes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from evolvable_server import Config, library_names, read_oauth_client, registered_homes
+from evolvable_server import Config, Grant, library_names, read_oauth_client, registered_homes
 from evolvable_server.plugins import HttpService
 from evolvable_store import check_home
 from evolvable_store.errors import InvalidArgument
@@ -16,10 +16,10 @@ from evolvable_teams.postgres import import_postgres
 
 
 def serve(service: HttpService, ready: Callable[[str], None]) -> None:
-    """Serve until the process is told to end. ready: called with a sentence when requests are
-    answered.
+    """Serve until the process is told to end.
 
-    Raise InvalidArgument, click.UsageError.
+    ready: called with a sentence once requests are answered. Raise InvalidArgument,
+    click.UsageError.
     """
     options, config = service.options, service.config
     settings = HttpSettings(
@@ -28,7 +28,7 @@ def serve(service: HttpService, ready: Callable[[str], None]) -> None:
         hosts=options["allowed_host"],
         origins=options["allowed_origin"],
         proxies=options["trusted_proxy"],
-        oauth=_oauth(options, config),
+        oauth=_read_oauth(options, config),
         grace=GRACE if options["grace"] is None else options["grace"],
     )
     with contextlib.ExitStack() as ends:
@@ -42,10 +42,10 @@ def serve(service: HttpService, ready: Callable[[str], None]) -> None:
         )
 
 
-def _oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
+def _read_oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
     """Return the authorization server that the options or the person's `[sign_in]` name.
 
-    Only the latter grants.
+    Only `[sign_in]` has grants.
     """
     sign_in = config.person.sign_in
     issuer, resource, jwks, introspection = (
@@ -67,9 +67,13 @@ def _oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
             "--oauth-introspection."
         )
     client, secret = read_oauth_client()
-    # Settings without the signature that a lock needs grant nothing, and must not fall back to the
-    # scopes of a token.
-    grants = sign_in.grants if sign_in is not None else () if config.person.unsigned else None
+    grants: tuple[Grant, ...] | None = None
+    if sign_in is not None:
+        grants = sign_in.grants
+    elif config.person.unsigned:
+        # Settings without the signature that a lock needs are not read. They must grant nothing,
+        # and must not fall back to the scopes of a token.
+        grants = ()
     return OAuth(
         issuer, resource, jwks, introspection, client, secret, grants, library_names(config.home)
     )

@@ -56,17 +56,15 @@ def application(
         InvalidArgument: A host or an origin in the settings is none that a client would send.
     """
     oauth = settings.oauth
-    verifier = (
-        Verifier(tokens) if oauth is None else Verifier(tokens, http_access.OAuthVerifier(oauth))
-    )
+    verifier = Verifier(tokens, http_access.OAuthVerifier(oauth) if oauth else None)
     server.middleware.append(http_access.check_permission)
     server.middleware.append(http_access.Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
         server._lowlevel_server,
         max_request_body_size=transport.MAX_BODY,
         session_idle_timeout=connection_limits.SESSION_IDLE_SECONDS,
-        # Sessions are counted before the SDK sees them; a request that opens none has one for a
-        # moment.
+        # `HttpSessions` limits sessions before the SDK sees them. Here room is left for requests
+        # that open none: the SDK makes a session of each for a moment.
         max_sessions=connection_limits.SESSIONS + transport.REQUESTS,
     )
     ending = anyio.Event()
@@ -91,7 +89,7 @@ def application(
             resource_name="Evolvable",
         )
     site = Starlette(routes=routes, lifespan=lambda app: manager.run())
-    # A redirect would be made from the Host and scheme that the client sends.
+    # A redirect would repeat the Host and the scheme that the client sends.
     site.router.redirect_slashes = False
     hosts = http_access.accepted_hosts(settings, port)
     origins = http_access.accepted_origins(settings, port)
@@ -99,7 +97,7 @@ def application(
 
 
 END_SECONDS = 2.0
-"""After the grace: for streams and the library to close; then the process ends, also with work that
+"""After the grace, for streams and the library to close; then the process ends, also while work
 still runs.
 """
 
@@ -113,19 +111,17 @@ def serve_http(
     ready: Callable[[str], None],
     at_end: Callable[[], object] = lambda: None,
 ) -> NoReturn:
-    """Serve clients over streamable HTTP until the process is told to end, and end it. Call it on
-    the main thread.
+    """Serve clients over streamable HTTP until a signal, then end the process.
 
-    ready: called with the server's URL once it listens. at_end: called last, however the process
-    ends itself. SIGTERM or SIGINT begins the end: requests in flight have `settings.grace` seconds,
-    new ones get 503; exit code 0. A second one ends it at once, with 128 + its number. Raise
-    InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as
-    Serving.
+    Call it on the main thread. ready: called with the server's URL once it listens. at_end: called
+    last, however the process ends itself. SIGTERM or SIGINT begins the end: requests in flight have
+    `settings.grace` seconds, new ones get 503; exit code 0. A second signal ends it at once, with
+    128 + its number. Raise InvalidArgument for settings that do not fit, and as Serving.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     tokens = Tokens(config.home)
     check_reach(settings, tokens)
-    with _listening(settings) as listener:
+    with _open_listener(settings) as listener:
         # After the socket is bound: a second server on the port fails before it opens the library.
         serving = Serving(config, shared=True, state_key=read_state_key)
         end = _End(settings.grace, at_end)
@@ -134,7 +130,7 @@ def serve_http(
             asyncio.run(_serve(serving, settings, tokens, transcripts, listener, end, ready))
         finally:
             serving.close()
-    # A tool that still runs on a thread would keep the process.
+    # A tool that still runs on a thread would keep the process alive.
     end.now(0)
 
 
@@ -152,9 +148,9 @@ async def _serve(
     app = application(
         serving.server, settings, tokens, port, transcripts, connection_limits.TimedConnection.limit
     )
-    # Its own way of ending streams at a signal would cut the answers that are under way.
+    # sse-starlette ends streams at a signal by itself, which would cut answers under way.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
-    server = _Server(_uvicorn(app, settings))
+    server = _Server(_configure_uvicorn(app, settings))
     end.listen()
     running = asyncio.create_task(server.serve(sockets=[listener]))
     while not (server.started or running.done()):
@@ -176,7 +172,7 @@ async def _serve(
     await running
 
 
-def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
+def _configure_uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=connection_limits.TimedConnection,
@@ -196,8 +192,9 @@ def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: it would stop listening before what is in flight has
-    ended.
+    """uvicorn's server without its handlers of signals.
+
+    They would stop listening before the requests in flight have ended.
     """
 
     @contextlib.contextmanager
@@ -242,7 +239,7 @@ class _End:
         os._exit(code)
 
 
-def _listening(settings: HttpSettings) -> socket.socket:
+def _open_listener(settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)

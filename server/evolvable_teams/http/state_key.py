@@ -1,8 +1,7 @@
-"""The key that seals what a client hands back with the answer to a question, shared by the servers
-of one home.
+"""The key that seals the state of a question to a client, shared by the servers of one home.
 
 In the current protocol a question ends the call, and the client repeats the call with the answer
-and with the sealed state of the first one. Behind a load balancer another server may get the
+and with the sealed state of the first call. Behind a load balancer another server may get the
 answer, so all of them need one key.
 """
 
@@ -21,17 +20,17 @@ _HINT = "Delete it: the server makes a new one, and open questions have to be as
 
 
 def read_state_key(home: Path) -> bytes:
-    """Return the key in the library's folder, made when it is missing. Raise Refused,
-    LibraryCorrupt.
+    """Return the key in the library's folder, made when it is missing.
 
-    In a folder that cannot be written it is this process's own.
+    Where the folder cannot be written, the key is this process's own. Raise Refused,
+    LibraryCorrupt.
     """
     path = home / FILE
     if path.is_symlink():
         raise Refused(f"{path} is a link, so it is not believed.", _HINT)
     try:
         if not path.exists():
-            _make(path)
+            _make_key(path)
     except OSError:
         return secrets.token_bytes(_BYTES)
     # Opened first and checked by its descriptor, so that the file cannot be exchanged in between.
@@ -39,9 +38,7 @@ def read_state_key(home: Path) -> bytes:
     with open(descriptor, encoding="ascii", errors="replace") as stream:
         status = os.fstat(descriptor)
         text = stream.read(4 * _BYTES).strip()
-    if os.name == "posix" and (
-        status.st_uid not in (os.geteuid(), home.stat().st_uid) or status.st_mode & 0o077
-    ):
+    if os.name == "posix" and not _is_private(status, home):
         raise Refused(
             f"{path} is not believed: another account made it, can read it or can change it "
             f"(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}).",
@@ -56,12 +53,19 @@ def read_state_key(home: Path) -> bytes:
     return key
 
 
-def _make(path: Path) -> None:
+def _is_private(status: os.stat_result, home: Path) -> bool:
+    """Return whether this account or the home's owner owns a file, and nobody else has access."""
+    owners = (os.geteuid(), home.stat().st_uid)
+    return status.st_uid in owners and not status.st_mode & 0o077
+
+
+def _make_key(path: Path) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with open(draft, "x", encoding="ascii", opener=private_file) as stream:
         stream.write(f"{secrets.token_hex(_BYTES)}\n")
     try:
-        os.link(draft, path)  # of two servers that make it, both take the first one's
+        # A link fails where the file exists: of two servers, both use the key of the first.
+        os.link(draft, path)
     except FileExistsError:
         pass
     finally:

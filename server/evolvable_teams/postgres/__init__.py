@@ -1,6 +1,4 @@
-"""The second storage: one project in a PostgreSQL database, which servers on several machines read
-and write.
-"""
+"""The second storage: one project in a PostgreSQL database, which several machines share."""
 
 import importlib
 from types import ModuleType

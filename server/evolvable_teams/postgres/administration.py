@@ -1,6 +1,6 @@
 """Work on a whole library in PostgreSQL.
 
-What only a file has is refused with an error that says what to do instead.
+Work that only a file allows is refused with an error that says what to do instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from evolvable_store.storage import Maintenance, PurgeJob, Purges
 from evolvable_teams.postgres.vector_table import TABLE
 
 _UNCOUNTED = frozenset(("counter", TABLE))
-"""Tables of this storage alone."""
+"""Tables that only this storage has, so that both storages count the same."""
 
 
 class PostgresMaintenance(Maintenance):
@@ -38,9 +38,7 @@ class PostgresMaintenance(Maintenance):
         }
 
     def file_faults(self) -> list[str]:
-        """Return nothing: the server verifies its files, and the checks of `fsck` read
-        every row.
-        """
+        """Return nothing: the server verifies its files, and `fsck` reads every row."""
         return []
 
     def unsafe_settings(self) -> list[str]:
@@ -68,8 +66,8 @@ class PostgresMaintenance(Maintenance):
 
 
 class PostgresPurges(Purges):
-    """Purges are refused: removed rows stay in the server's files and log until it reuses them, and
-    in its backups.
+    """Refuses purges: removed rows stay in the server's files and log for a while, and in
+    backups.
     """
 
     def begin(

@@ -1,6 +1,4 @@
-"""Connections to PostgreSQL: opening, settings of a transaction, translation of statements and of
-errors.
-"""
+"""Connections to PostgreSQL: opening, settings of a transaction, translation of errors."""
 
 import contextlib
 import select
@@ -29,9 +27,10 @@ from evolvable_teams.postgres import schema, vector_table
 from evolvable_teams.postgres.dialect import bind, is_pragma, translate
 
 OLDEST = 160000
-"""The oldest version of the server: its subqueries need no name, and it knows IS JSON."""
+"""The oldest version of the server: its subqueries need no name, and it has IS JSON."""
 
 CONNECT_SECONDS = 10
+"""How long to wait for the server of each address when a connection is opened."""
 
 # The third argument `true` limits a setting to the transaction, so a pooled connection keeps none.
 _CHOOSE = (
@@ -48,20 +47,17 @@ _LOCK = (
 ).encode()
 
 _VERSION = b"SELECT max(version) FROM schema_version"
-"""Sent after the lock, so that it sees every migration that ended before: none runs while a project
-is written.
-"""
+"""Sent after the lock, so that it sees every migration that ended; under the lock none runs."""
 
 _PREFETCHED = {SEQUENCE.encode(): b"INTO change ", POLICY.encode(): b"INTO move "}
-"""Sent with the lock, because nearly every write asks for these: each answer that is waited for
-costs a round trip.
+"""Queries of nearly every write, sent with the lock to spare a round trip each.
 
-Each with the statement after which its answer is another one.
+With each query stands a part of the statements that change its answer.
 """
 
 
 class _WholeNumber(psycopg.adapt.Loader):
-    """Reads the sums of whole numbers, which PostgreSQL gives another type."""
+    """Reads `numeric`, PostgreSQL's type for sums of bigint, as int where it is a whole number."""
 
     def load(self, data: Any) -> int | float:
         text = bytes(data).decode()
@@ -69,11 +65,10 @@ class _WholeNumber(psycopg.adapt.Loader):
 
 
 def _connection_settings(url: str) -> dict[str, Any]:
-    """Return the settings of an address, with those that it leaves out at the defaults of the
-    library.
+    """Return the settings of an address, with the defaults of libpq for those that it leaves out.
 
-    The library would read PGHOSTADDR, PGSSLROOTCERT and the like else: what a project sets must
-    choose neither another server nor the certificates that it is checked by. Only a password comes
+    Otherwise libpq would read PGHOSTADDR, PGSSLROOTCERT and the like: variables that a project sets
+    must choose neither another server nor the certificates that check it. Only a password comes
     from the environment.
     """
     defaults = (
@@ -81,7 +76,7 @@ def _connection_settings(url: str) -> dict[str, Any]:
         for option in psycopg.pq.Conninfo.get_defaults()
         if option.envvar
     )
-    usual = {
+    libpq_defaults = {
         name: (option.compiled or b"").decode()
         for name, option in defaults
         if name not in _OF_THE_ENVIRONMENT
@@ -91,21 +86,16 @@ def _connection_settings(url: str) -> dict[str, Any]:
         "application_name": "evolvable",
         "options": "-c search_path=evolvable,pg_temp -c client_encoding=UTF8",
     }
-    return {**usual, "sslmode": "prefer", "sslcertmode": "allow", **ours, **conninfo_to_dict(url)}
+    tls = {"sslmode": "prefer", "sslcertmode": "allow"}
+    return {**libpq_defaults, **tls, **ours, **conninfo_to_dict(url)}
 
 
+_PASSWORDS = ("service", "password", "passfile")
 _OF_THE_ENVIRONMENT = frozenset(
-    (
-        "service",
-        "password",
-        "passfile",
-        "client_encoding",
-        "min_protocol_version",
-        "max_protocol_version",
-    )
+    (*_PASSWORDS, "client_encoding", "min_protocol_version", "max_protocol_version")
 )
-"""Settings that a variable may set: a password, and what takes no empty value and chooses nothing
-of the above.
+"""Settings that a variable may set: a password, and those that may not be empty and choose neither
+server nor certificates.
 """
 
 
@@ -127,14 +117,15 @@ class PostgresConnection:
             raise library_error(error, self._where) from error
         adapters = self.raw.adapters
         adapters.register_dumper(str, StrDumper)
-        # One type for all numbers: else a statement would be prepared once for each size of its
-        # values.
+        # One type for all numbers: otherwise a statement would be prepared once for each size of
+        # its values.
         adapters.register_dumper(int, Int8Dumper)
         adapters.register_loader("numeric", _WholeNumber)
         # The policies of the tables compare each row with these two settings.
         self._chosen = [home.address.project, home.name]
         self.notifies = ""
         """The channel on which its commits are announced."""
+        # Of a transaction: what closes its pipeline, and the cursors of what goes with the lock.
         self._pipeline: contextlib.ExitStack | None = None
         self._lock: Any = None
         self._version: Any = None
@@ -153,25 +144,22 @@ class PostgresConnection:
         )
 
     def is_alive(self) -> bool:
-        """Return whether the server has not ended the connection, as far as this
-        machine knows yet.
-        """
+        """Return whether the connection is open, as far as this machine knows yet."""
         if not self.is_usable:
             return False
         readable, _, _ = select.select([self.raw.fileno()], [], [], 0)
-        return not readable  # an idle connection has nothing to say but its end
+        return not readable  # the server sends nothing on an idle connection but its end
 
     def query(self, text: bytes, values: Sequence[Any] = ()) -> Any:
-        """Run a statement of PostgreSQL's on the chosen project; return its cursor."""
+        """Run a statement in PostgreSQL's spelling on the chosen project; return its cursor."""
         if self._pipeline is not None:
             if (answer := self._prefetched.pop(text, None)) is not None:
                 return answer
-            for statement in [
-                statement for statement in self._prefetched if _PREFETCHED[statement] in text
-            ]:
-                del self._prefetched[statement]
+            for query in list(self._prefetched):
+                if _PREFETCHED[query] in text:
+                    del self._prefetched[query]
             return _Result(self.raw.execute(text, values), self._sync)
-        with self.raw.pipeline():  # one message there and one back, which are one transaction
+        with self.raw.pipeline():  # one message in each direction, and one transaction
             self.raw.execute(_CHOOSE, self._chosen)
             return self.raw.execute(text, values)
 
@@ -194,11 +182,10 @@ class PostgresConnection:
             self.execute(statement, row)
 
     def begin(self, *, write: bool) -> None:
-        """Begin a transaction on the chosen project: a reading one sees one state, a writing one
-        takes the lock.
+        """Begin a transaction on the chosen project.
 
-        Its statements are sent together until a result is asked for, so an error may be reported by
-        a later one.
+        A reading one sees one state; a writing one takes the project's lock. Statements are sent
+        together until a result is asked for, so a later statement may report the error of one.
         """
         # Closes the pipeline when BEGIN or the lock fails; `pop_all` keeps it open otherwise.
         with contextlib.ExitStack() as unless_begun:
@@ -230,9 +217,7 @@ class PostgresConnection:
         return str(row[0])
 
     def schema_version(self) -> int:
-        """Return the number of the schema that the transaction which holds the project's lock
-        writes to.
-        """
+        """Return the number of the schema, which the transaction with the lock has asked for."""
         return int(self._version.fetchone()[0])
 
     def commit(self) -> None:
@@ -286,8 +271,7 @@ class _Result:
 def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool) -> None:
     """Check the server and the role, and bring the tables up to date where the role owns them.
 
-    create: make the tables and the project where there are none. Raises LibraryError, LibraryTooNew
-    and the like.
+    create: make the tables and the project where there are none. Raises LibraryError or a subclass.
     """
     raw, where = connection.raw, home.address.name
     if raw.info.server_version < OLDEST:
@@ -307,9 +291,8 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
         )
     try:
         version = schema.schema_version(raw)
-    except (
-        errors.InsufficientPrivilege
-    ):  # a member of no project, who is told so when the project is looked for
+    except errors.InsufficientPrivilege:
+        # A member of no project; `PostgresStorage` raises NoLibrary then.
         return
     if version != LATEST:
         if version == 0 and not create:
@@ -319,23 +302,20 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
         "SELECT pg_has_role(session_user, nspowner, 'MEMBER') FROM pg_namespace "
         "WHERE nspname = 'evolvable'"
     )
-    owns = raw.execute(owner).fetchone()
-    if owns and owns[0]:
-        schema.renew_policies(raw)
-        vector_table.make_table(raw)
-    if create and owns and owns[0]:
-        project_row = raw.execute(
-            "SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]
-        ).fetchone()
-        if project_row is None:
-            raw.execute(
-                "SELECT evolvable.add_member($1, session_user::text, true)", [home.address.project]
-            )
+    row = raw.execute(owner).fetchone()
+    if row is None or not row[0]:
+        return
+    schema.renew_policies(raw)
+    vector_table.make_table(raw)
+    project = [home.address.project]
+    find_project = "SELECT 1 FROM evolvable.project WHERE name = $1"
+    if create and raw.execute(find_project, project).fetchone() is None:
+        raw.execute("SELECT evolvable.add_member($1, session_user::text, true)", project)
 
 
 @contextlib.contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Turn PostgreSQL's errors inside the body into ours."""
+    """Raise our errors for those of PostgreSQL inside the body."""
     try:
         yield
     except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
@@ -343,7 +323,7 @@ def translate_errors(where: str) -> Iterator[None]:
 
 
 def as_library_error(error: Exception, where: str) -> EvolvableError:
-    """Return our error for what PostgreSQL, or a value of unexpected type in a row, raised."""
+    """Return our error for one of PostgreSQL, or for a value of unexpected type in a row."""
     if isinstance(error, psycopg.Error):
         return library_error(error, where)
     # Raised by the driver for an argument, before anything is sent.
@@ -356,15 +336,16 @@ def as_library_error(error: Exception, where: str) -> EvolvableError:
     )
 
 
+_BUSY = (
+    errors.LockNotAvailable,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.TooManyConnections,
+)
 # The first kind that fits counts, so subclasses stand before OperationalError.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], ...] = (
     (
-        (
-            errors.LockNotAvailable,
-            errors.DeadlockDetected,
-            errors.SerializationFailure,
-            errors.TooManyConnections,
-        ),
+        _BUSY,
         LibraryBusy,
         "Other servers kept {where} busy.",
         "Nothing was changed; try again.",
@@ -400,17 +381,17 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], 
 
 
 def library_error(error: psycopg.Error, where: str) -> EvolvableError:
-    """Return the error of ours that says what PostgreSQL's means for this address."""
+    """Return our error for one of PostgreSQL at this address."""
     if isinstance(error, psycopg.DataError):
         return InvalidArgument(
-            f"An argument cannot be kept: {_line(error)}.", "Texts may not hold NUL characters."
+            f"An argument cannot be kept: {_one_line(error)}.", "Texts may not hold NUL characters."
         )
-    for kinds, ours, message, hint in _KINDS:
+    for kinds, library_kind, message, hint in _KINDS:
         if isinstance(error, kinds):
-            return ours(message.format(where=where, text=_line(error)), hint)
-    return LibraryError(f"{where}: PostgreSQL says {_line(error)}.", "Run `evolvable doctor`.")
+            return library_kind(message.format(where=where, text=_one_line(error)), hint)
+    return LibraryError(f"{where}: PostgreSQL says {_one_line(error)}.", "Run `evolvable doctor`.")
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     return (text[:200] or type(error).__name__).rstrip(".")

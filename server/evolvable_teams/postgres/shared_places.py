@@ -1,11 +1,12 @@
-"""Rows of a shared database that say where bytes go on a member's machine.
+"""Rows of a shared database that name folders and files of a member's machine.
 
-Earlier versions kept watched folders there, and the owner of the database can write such rows as
-well. So they do nothing. The person whose home they name is shown them once, and they become the
+Earlier versions kept watched folders there, and the owner of the database can write such rows too,
+so they have no effect. The person whose home they name is shown them once; then they become the
 home's own or are deleted.
 """
 
 import json
+from collections.abc import Container
 from pathlib import Path
 
 from evolvable_store.resource import Kind
@@ -29,50 +30,43 @@ class SharedPlaces(SqliteRepository):
     """The rows of one home that the database holds."""
 
     def read(self) -> WaitingPlaces:
-        """Return the rows; those that no version of this program writes are only counted."""
-        found = WaitingPlaces()
-        found.rows = {
+        """Return the rows; those that no version of this program writes have only their keys."""
+        places = WaitingPlaces()
+        places.rows = {
             name: self._rows(f"SELECT {', '.join(keys)} FROM {name}")
             for name, keys in _KEYS.items()
         }
-        for row in (
-            self._rows("SELECT id, scope, kind, path FROM folder ORDER BY path")
-            if found.rows["folder"]
-            else ()
-        ):
-            if is_folder(row[2], row[3]):
-                found.folders.append(
-                    WatchedFolder(
-                        int(row[0]),
-                        row[1],
-                        Kind(row[2]),
-                        Path(row[3]),
-                    )
-                )
-        folder_ids = {folder.id for folder in found.folders}
-        for row in (
-            self._rows("SELECT folder, directory, resource, version FROM binding")
-            if folder_ids
-            else ()
-        ):
-            if row[0] in folder_ids and is_below(row[1]):
-                found.bindings.append(
-                    Binding(
-                        int(row[0]),
-                        row[1],
-                        int(row[2]),
-                        row[3],
-                        "",
-                    )
-                )
-        for settings, collection, written, at in (
-            self._rows("SELECT settings, collection, written, at FROM listing")
-            if found.rows["listing"]
-            else ()
-        ):
-            if _is_object(written) and Path(settings).is_absolute():
-                found.listings.append((settings, collection, written, at))
-        return found
+        if places.rows["folder"]:
+            places.folders = self._read_folders()
+        if places.folders:
+            places.bindings = self._read_bindings({folder.id for folder in places.folders})
+        if places.rows["listing"]:
+            places.listings = self._read_listings()
+        return places
+
+    def _read_folders(self) -> list[WatchedFolder]:
+        rows = self._rows("SELECT id, scope, kind, path FROM folder ORDER BY path")
+        return [
+            WatchedFolder(int(number), scope, Kind(kind), Path(path))
+            for number, scope, kind, path in rows
+            if is_folder(kind, path)
+        ]
+
+    def _read_bindings(self, folders: Container[int]) -> list[Binding]:
+        rows = self._rows("SELECT folder, directory, resource, version FROM binding")
+        return [
+            Binding(int(folder), directory, int(resource), version, "")
+            for folder, directory, resource, version in rows
+            if folder in folders and is_below(directory)
+        ]
+
+    def _read_listings(self) -> list[tuple[str, str, str, str]]:
+        rows = self._rows("SELECT settings, collection, written, at FROM listing")
+        return [
+            (settings, collection, written, at)
+            for settings, collection, written, at in rows
+            if _is_object(written) and Path(settings).is_absolute()
+        ]
 
     def delete(self, found: WaitingPlaces) -> None:
         """Delete the rows that were read, and no other one."""

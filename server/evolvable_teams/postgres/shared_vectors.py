@@ -27,7 +27,7 @@ _ADD = """INSERT INTO embedding (model, hash, value, tokens)
 
 
 class _VectorLender(Lender, Protocol):
-    """The storage, as far as vectors need it."""
+    """The part of the storage that vectors need."""
 
     @property
     def read_only(self) -> bool:
@@ -69,22 +69,19 @@ class PostgresVectors:
 
     def _write(self, statement: bytes, values: list[object]) -> None:
         if not self._storage.read_only:
+            # `reading` lends a connection without the project's lock, where a statement commits.
             with self._storage.reading() as db:
                 cast(PostgresConnection, db).query(statement, values)
 
 
 def _numbers(value: bytes) -> tuple[float, ...]:
-    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a
-    float4.
-    """
+    """Return the numbers in pgvector's binary form: the count, an unused number, float4 values."""
     (count,) = unpack_from(">H", value)
     return unpack_from(f">{count}f", value, calcsize(">HH"))
 
 
 def open_shared_vectors(storage: _VectorLender) -> PostgresVectors | None:
-    """Return the vectors that the servers share, or None where the database or the role
-    has none.
-    """
+    """Return the shared vectors, None where there is no table or the role may not read it."""
     with storage.reading() as db:
         raw = cast(PostgresConnection, db).raw
         namespace, exists = look_for_table(raw)

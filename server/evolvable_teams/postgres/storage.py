@@ -1,6 +1,4 @@
-"""The storage over PostgreSQL: one project of a database, which servers on several
-machines share.
-"""
+"""The storage over PostgreSQL: one project of a database, which several machines share."""
 
 import contextlib
 import functools
@@ -43,14 +41,16 @@ POLL_SECONDS = 1.0
 """How often the number of commits is read when no announcement comes."""
 
 SETTLE_SECONDS = 10.0
-"""How long the outcome of a commit is asked for when the connection broke in it."""
+"""How long to ask for the outcome of a commit during which the connection broke."""
 
 _log = logging.getLogger(__name__)
 
 _LOOK = b"""SELECT visible_project(), writable_project(), pg_is_in_recovery(),
     (SELECT value FROM counter WHERE name = 'channel')"""
 _CHANNEL = b"INSERT INTO counter (name, value) VALUES ('channel', $1) ON CONFLICT DO NOTHING"
-"""The channel's name is a random number that only members can read: others cannot listen to it."""
+"""Stores the channel's name, a random number that only members can read, so that others cannot
+listen.
+"""
 
 _ROW_ERRORS = (psycopg.Error, ValueError, TypeError, OverflowError)
 
@@ -85,22 +85,22 @@ class PostgresStorage(SqlStorage):
         self.purges = PostgresPurges(self)
         self._idle: list[PostgresConnection] = []
         self.notifies = ""
-        # Writers of this process take turns here and not at the server.
+        # Guards writing: the threads of this process take turns here and not at the server.
         self._write_lock = threading.RLock()
         self._outdated = False
         with translate_errors(self.where):
             opened = PostgresConnection(self.home)
             try:
                 prepare(opened, self.home, create=create)
-                self._read_only = self._look(opened)
+                self._read_only = self._find_project(opened)
             except BaseException:
                 opened.close()
                 raise
         self._idle.append(opened)
         self.follow_forks()
 
-    def _look(self, opened: PostgresConnection) -> bool:
-        """Return whether the project can only be read.
+    def _find_project(self, opened: PostgresConnection) -> bool:
+        """Return whether the project can only be read; note the channel of its commits.
 
         Raises NoLibrary when this role does not see it.
         """
@@ -114,17 +114,20 @@ class PostgresStorage(SqlStorage):
                 "`evolvable init` makes one; the owner adds roles: SELECT "
                 "evolvable.add_member(project, role, true).",
             )
-        only_reads = row[1] is None or bool(row[2])
-        if row[3] is None and not only_reads:
+        _, writable, is_standby, channel = row
+        only_reads = writable is None or bool(is_standby)
+        if channel is None and not only_reads:
             opened.query(_CHANNEL, [secrets.randbits(62)])
-            row = opened.query(_LOOK).fetchone()
-        self.notifies = opened.notifies = f"evolvable_{row[3]:x}" if row[3] is not None else ""
+            # Read again: another process may have stored its number first.
+            channel = opened.query(_LOOK).fetchone()[3]
+        self.notifies = opened.notifies = f"evolvable_{channel:x}" if channel is not None else ""
         return only_reads
 
     @property
     def read_only(self) -> bool:
-        """Whether this role may only read, the server is a copy that only reads, or a newer program
-        migrated it.
+        """Whether the library cannot be written.
+
+        The role may only read, the server is a standby, or a newer program migrated the tables.
         """
         return self._read_only or self._outdated
 
@@ -137,7 +140,7 @@ class PostgresStorage(SqlStorage):
         except _ROW_ERRORS as error:
             raise as_library_error(error, self.where) from error
         finally:
-            self._keep(connection)
+            self._give_back(connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -170,26 +173,24 @@ class PostgresStorage(SqlStorage):
                 self._commit(connection, transaction)
             except _ROW_ERRORS as error:
                 with contextlib.suppress(psycopg.Error):
-                    # A statement may fail because the tables have changed.
+                    # LibraryTooNew explains the failure where a newer program changed the tables.
                     self._refuse_newer(connection)
                 raise as_library_error(error, self.where) from error
             finally:
                 connection.rollback()
-                self._keep(connection)
+                self._give_back(connection)
 
     def _refuse_newer(self, connection: PostgresConnection) -> None:
-        """Raise LibraryTooNew when a newer program has migrated the tables that the transaction
-        writes.
-        """
+        """Raise LibraryTooNew when a newer program has migrated the tables of the transaction."""
         version = connection.schema_version()
         self._outdated = version > LATEST
         check_version(version, self.where)
 
     def _take_connection(self) -> PostgresConnection:
-        """Return a connection. One that the server ended while it was idle is replaced."""
+        """Return an idle connection that is still alive, else a new one."""
         while self._idle:
             try:
-                # Without a lock: pop of a list is atomic, and an empty one raises IndexError.
+                # Without a lock: pop() of a list is atomic. Another thread may be faster.
                 connection = self._idle.pop()
             except IndexError:
                 break
@@ -200,16 +201,16 @@ class PostgresStorage(SqlStorage):
         connection.notifies = self.notifies
         return connection
 
-    def _keep(self, connection: PostgresConnection) -> None:
+    def _give_back(self, connection: PostgresConnection) -> None:
         if len(self._idle) < MAX_IDLE and connection.is_usable:
             self._idle.append(connection)
         else:
             connection.close()
 
     def _commit(self, connection: PostgresConnection, transaction: str) -> None:
-        """Commit.
+        """Commit; where the connection breaks meanwhile, ask the server whether it was committed.
 
-        When the connection breaks meanwhile, ask the server what became of the transaction.
+        Raises LibraryUnreachable where it was not, LibraryError where nobody knows.
         """
         try:
             connection.commit()
@@ -220,6 +221,7 @@ class PostgresStorage(SqlStorage):
                 raise library_error(error, self.where) from error
 
     def _was_committed(self, transaction: str) -> bool:
+        """Return whether a transaction was committed. Raises LibraryError while that is unknown."""
         for _ in retry(SETTLE_SECONDS, longest=0.2):
             try:
                 connection = PostgresConnection(self.home)
@@ -238,10 +240,8 @@ class PostgresStorage(SqlStorage):
         )
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: a connection must not
-        cross a fork.
-        """
-        # Held over the fork: the child could else inherit it from a thread that it does not have.
+        """Wait for the write in flight and close idle connections: none must cross a fork."""
+        # Held over the fork: otherwise the child could inherit a lock of a thread that it lacks.
         self._write_lock.acquire()
         self.places.before_fork()
         self.close()
@@ -273,13 +273,11 @@ class PostgresStorage(SqlStorage):
         return functools.cache(lambda: until.enter_context(self.places.writing()))
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return the rows of this home that the database holds, which do nothing; else what a move
-        carried.
-        """
+        """Return the rows of this home in the database, or else the places that a move carried."""
         return self._shared_places.read() or super().waiting_places()
 
     def settle_places(self, found: WaitingPlaces) -> None:
-        """Delete those rows."""
+        """Delete the rows that the person was asked about."""
         super().settle_places(found)
         self._shared_places.delete(found)
 
@@ -293,10 +291,10 @@ class PostgresStorage(SqlStorage):
 
 
 class _CommitFeed(threading.Thread):
-    """Waits for announcements of commits, and looks every second whether there was one without.
+    """Waits for announcements of commits, and counts the commits every second besides.
 
-    It marks each new commit in a file of the home, so that a server that waits for events of files
-    wakes up.
+    It marks each new commit in a file of the home, which wakes up a server that waits for events of
+    files. `commits` is written by this thread alone.
     """
 
     def __init__(self, storage: PostgresStorage) -> None:
@@ -312,25 +310,25 @@ class _CommitFeed(threading.Thread):
     def run(self) -> None:
         while not self._ended.is_set():
             try:
-                self._follow()
+                self._follow_commits()
             except (psycopg.Error, EvolvableError) as error:
                 _log.debug("commits cannot be followed: %s", error)
                 self._ended.wait(POLL_SECONDS)
 
-    def _follow(self) -> None:
+    def _follow_commits(self) -> None:
         with contextlib.closing(PostgresConnection(self._storage.home)) as connection:
             if self._storage.notifies:
                 connection.raw.execute(f"LISTEN {self._storage.notifies}")
             while not self._ended.is_set():
-                # Counted also after a wait without an announcement, which may have been missed.
-                found = self._storage.count_commits(connection)
-                if found != self.commits:
-                    self.commits = found
-                    self._mark()
+                # Counted after a wait without an announcement too: one may have been missed.
+                count = self._storage.count_commits(connection)
+                if count != self.commits:
+                    self.commits = count
+                    self._write_mark()
                 for _ in connection.raw.notifies(timeout=POLL_SECONDS, stop_after=1):
                     pass
 
-    def _mark(self) -> None:
+    def _write_mark(self) -> None:
         with (
             contextlib.suppress(OSError),
             open(self._storage.path.with_name(CHANGE_MARK), "w") as mark,

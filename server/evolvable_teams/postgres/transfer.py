@@ -15,15 +15,13 @@ from evolvable_teams.postgres.storage import PostgresStorage
 _BATCH = 200  # rows
 
 NOT_COPIED = frozenset(("folder", "binding", "held", "listing", "learned_transcript"))
-"""Watched folders, and settings of clients, belong to one library: two must not write into one
-folder or file.
-
-Which transcripts were read belongs to one machine.
+"""Tables that are not copied. Two libraries must not write into one watched folder, or into the
+settings of one client; and which transcripts were read is a fact of one machine.
 """
 
-_NOT_SHARED = {"learned": f"source <> '{TaskSource.TRANSCRIPT}'"}
-"""By table what its rows are that go into PostgreSQL: the prompts of transcripts stay on this
-machine.
+_SHARED_ROWS = {"learned": f"source <> '{TaskSource.TRANSCRIPT}'"}
+"""By table, the condition of the rows that go into PostgreSQL: the prompts of transcripts stay on
+this machine.
 """
 
 
@@ -40,8 +38,8 @@ def transfer(
 ) -> Transferred:
     """Copy the rows of a library into an empty one, in one transaction, and verify the copy.
 
-    The source is read as it is at the beginning, while others go on writing. What the transcripts
-    of clients taught does not go into PostgreSQL: the person's yes was for this machine.
+    The source is read in its state at the beginning, while others go on writing. The tasks of
+    clients' transcripts do not go into PostgreSQL: the person's yes was for this machine.
 
     Raises:
         AlreadyExists: The target holds something.
@@ -49,7 +47,7 @@ def transfer(
     """
     from_storage, to_storage = cast(SqlStorage, source), cast(SqlStorage, target)
     tables = [table for table in declared_tables() if table.name not in NOT_COPIED]
-    rules = _NOT_SHARED if isinstance(to_storage, PostgresStorage) else {}
+    rules = _SHARED_ROWS if isinstance(to_storage, PostgresStorage) else {}
     with _snapshot(from_storage) as reader, to_storage.writing() as writer:
         for table in tables:
             if writer.execute(f"SELECT 1 FROM {table.name} LIMIT 1").fetchone() is not None:
@@ -60,25 +58,22 @@ def transfer(
         rows = 0
         read, written = hashlib.sha256(), hashlib.sha256()
         for table in tables:
-            names, places = (
-                ", ".join(f'"{column[0]}"' for column in table.columns),
-                ", ".join("?" * len(table.columns)),
-            )
+            names = ", ".join(f'"{column[0]}"' for column in table.columns)
+            places = ", ".join("?" * len(table.columns))
+            insert = f"INSERT INTO {table.name} ({names}) VALUES ({places})"
             for batch in _batches(reader, table, rules.get(table.name, "")):
-                writer.executemany(
-                    f"INSERT INTO {table.name} ({names}) VALUES ({places})",
-                    batch,
-                )
-                _update(read, table, batch)
+                writer.executemany(insert, batch)
+                _update_digest(read, table, batch)
                 rows += len(batch)
                 progress(rows)
             for batch in _batches(writer, table):
-                _update(written, table, batch)
+                _update_digest(written, table, batch)
+            # The numbers were copied and not drawn, so the counter has to go on after them.
             if table.numbered == "counter" and isinstance(to_storage, PostgresStorage):
                 key = table.primary[0]
                 highest = f"SELECT ?, max({key}) FROM {table.name} HAVING max({key}) IS NOT NULL"
                 writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
-        # The rows are read back from the target before the commit.
+        # Before the commit, so that nothing is copied where the rows differ.
         if read.digest() != written.digest():
             raise LibraryCorrupt(
                 "The copy differs from the library.",
@@ -103,15 +98,13 @@ def _snapshot(storage: SqlStorage) -> Iterator[Any]:
 
 
 def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a table in the order of its key, some at a time: a blob may have megabytes.
+    """Yield the rows of a table in the order of its key, some at a time.
 
-    rule: the condition of SQL for the rows that are wanted, '' for all.
+    rule: the condition in SQL of the rows that are wanted, '' for all.
     """
     names = [column[0] for column in table.columns]
-    columns, key = (
-        ", ".join(f'"{name}"' for name in names),
-        ", ".join(f'"{name}"' for name in table.primary),
-    )
+    columns = ", ".join(f'"{name}"' for name in names)
+    key = ", ".join(f'"{name}"' for name in table.primary)
     places = [names.index(name) for name in table.primary]
     beyond = f"({key}) > ({', '.join('?' * len(places))})"
     last: tuple[Any, ...] = ()
@@ -126,8 +119,8 @@ def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[
         last = tuple(rows[-1][place] for place in places)
 
 
-def _update(digest: Any, table: TableShape, rows: list[tuple[Any, ...]]) -> None:
+def _update_digest(digest: Any, table: TableShape, rows: list[tuple[Any, ...]]) -> None:
     for row in rows:
-        # The two drivers return blobs as different types.
+        # The two drivers return blobs as different types, which repr would show.
         plain = [bytes(value) if isinstance(value, bytes | memoryview) else value for value in row]
         digest.update(repr((table.name, plain)).encode("utf-8", "surrogatepass"))

@@ -1,5 +1,6 @@
-"""The table with the vectors of texts, in a database that has pgvector: made by the role that owns
-the schema.
+"""The table with the vectors of texts, in a database that has pgvector.
+
+The role that owns the schema makes it.
 """
 
 from typing import Any
@@ -10,9 +11,10 @@ from evolvable_teams.postgres.schema import protect
 
 TABLE = "embedding"
 
+# Guards the making of the table: one process at a time. The letters "EVLW".
 _LOCK = 0x45564C57
 
-_FOUND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n
+_FIND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n
     ON n.oid = e.extnamespace
         WHERE e.extname = 'vector'),
     EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable' AND tablename = 'embedding')"""
@@ -42,15 +44,13 @@ def make_table(raw: Connection[Any]) -> None:
 
 def look_for_table(raw: Connection[Any]) -> tuple[str | None, bool]:
     """Return the schema of the extension, None without it, and whether the table exists."""
-    row = raw.execute(_FOUND).fetchone()
+    row = raw.execute(_FIND).fetchone()
     assert row is not None
     return row[0], bool(row[1])
 
 
 def with_type(statement: str, namespace: str) -> bytes:
-    """Return a statement with the names of pgvector's type and of its function, which lie in a
-    schema.
-    """
+    """Return a statement with the names of pgvector's type and function in this schema."""
     names = {
         "vector": sql.Identifier(namespace, "vector"),
         "send": sql.Identifier(namespace, "vector_send"),

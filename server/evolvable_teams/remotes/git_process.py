@@ -1,9 +1,8 @@
-"""Run the installed git on a bare repository of ours, so that no repository decides
-what else runs.
+"""Run the installed git on our own bare repository, so that no repository has it run programs.
 
 Nothing is ever checked out. Hooks, filters, file system monitors, submodules and replaced objects
-are off, the variables of git are taken out of the environment, and git may speak only the protocol
-of the address it is given.
+are off. The variables of git are removed from the environment, and git may use only the protocol of
+the address that it is given.
 """
 
 import contextlib
@@ -26,17 +25,14 @@ MAX_RECEIVED = 2 * 2**30
 
 MAX_ADDRESS = 2_000  # characters
 
-# Long enough for a large mirror; a bound all the same.
 PATIENCE = 600.0
-"""Seconds of a command on our own repository, and of a process that answers questions about it."""
+"""Seconds that a command on our own repository may take, and a process that reads its objects."""
 
 TRANSFER = 3_600.0
-"""Seconds of a fetch, a push or an export; a connection that stands still ends after a minute."""
+"""Seconds that a fetch, a push or an export may take. Over HTTP a stalled one ends in a minute."""
 
 _BUFFER = 256 * 1024
-"""Bytes that are written to a command at once, and read from it: every write may cost a change of
-process.
-"""
+"""Bytes of the buffers of a command's pipes: each write may cost a context switch."""
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 # No host may begin with a dash, which ssh would read as an option.
@@ -46,9 +42,12 @@ _SCP = re.compile(
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SCHEMES = ("file", "ssh", "https", "http")
 
-# Everything by which a repository or a configuration can name a program that git runs.
+# Everything by which a repository or a configuration can name a program that git runs, or a second
+# source that it reads.
 _OFF = (
-    *(f"core.hooksPath={os.devnull}", "core.fsmonitor=false", f"core.attributesFile={os.devnull}"),
+    f"core.hooksPath={os.devnull}",
+    "core.fsmonitor=false",
+    f"core.attributesFile={os.devnull}",
     "core.useReplaceRefs=false",
     "core.alternateRefsCommand=true",
     "submodule.recurse=false",
@@ -66,10 +65,10 @@ _OFF = (
     "transfer.credentialsInUrl=die",
     "log.showSignature=false",
 )
-# A small transfer becomes one pack as well, and what a remote confirms is on our disk. Level 1
-# takes an eighth less processor time in fast-import than the usual one, and one twentieth more
-# space.
-_KEPT = (
+# How our own repository is written: each transfer as one pack, and synced to the disk before it is
+# confirmed. Compression level 1 takes an eighth less processor time in fast-import than the default
+# level, and one twentieth more space.
+_WRITING = (
     "fetch.unpackLimit=1",
     "fastimport.unpackLimit=1",
     "core.fsync=all",
@@ -77,11 +76,11 @@ _KEPT = (
     "core.compression=1",
     "gpg.minTrustLevel=marginal",
 )
-# What a repository on this machine may not have us run when we push into it.
-_THEIRS = ("receive.autogc=false", "receive.denyCurrentBranch=refuse", "gc.auto=0")
+# Further options for the process that serves a repository on this machine, which is not ours.
+_SERVING = ("receive.autogc=false", "receive.denyCurrentBranch=refuse", "gc.auto=0")
 
-# In front of what the person's configuration of ssh says, so that these hold. A host's key is never
-# accepted unseen.
+# On the command line, so that they take precedence over the person's configuration of ssh. An
+# unknown key of a host is never accepted.
 _SSH_OPTIONS = (
     "StrictHostKeyChecking=yes",
     "UpdateHostKeys=no",
@@ -98,7 +97,7 @@ FETCHED = "refs/evolvable/fetched"
 """Our name of the commit at which the remote's branch was fetched."""
 
 NO_ID = ""
-"""The id of an object that is not there."""
+"""The id that stands for an object which does not exist."""
 
 
 def check_address(address: str) -> str:
@@ -107,11 +106,8 @@ def check_address(address: str) -> str:
 
     A folder becomes an absolute path. Raises InvalidArgument with what is wrong.
     """
-    if (
-        not address
-        or len(address) > MAX_ADDRESS
-        or any(ord(char) < 32 or ord(char) == 127 for char in address)
-    ):
+    has_controls = any(ord(char) < 32 or ord(char) == 127 for char in address)
+    if not address or len(address) > MAX_ADDRESS or has_controls:
         raise InvalidArgument(
             "The address is empty, too long or has control characters.", _ADDRESSES
         )
@@ -157,11 +153,9 @@ def _check_url(scheme: str, address: str) -> str:
 
 def check_branch(branch: str) -> str:
     """Return the name of a branch that git may be given. Raises InvalidArgument."""
-    if (
-        _BRANCH.fullmatch(branch)
-        and len(branch) <= 200
-        and not re.search(r"\.\.|\.lock(/|$)|\.(/|$)", branch)
-    ):
+    # git refuses these in the name of a reference.
+    is_refused = re.search(r"\.\.|\.lock(/|$)|\.(/|$)", branch)
+    if _BRANCH.fullmatch(branch) and len(branch) <= 200 and not is_refused:
         return branch
     raise InvalidArgument(
         f"{ascii(branch[:80])} is not a branch.", "Use letters, digits, dots, dashes and slashes."
@@ -173,21 +167,23 @@ def is_local(address: str) -> bool:
     return os.path.isabs(address) or address.startswith("file://")
 
 
-def _protocol(address: str) -> str:
+def _protocol_of(address: str) -> str:
     scheme, separator, _ = address.partition("://")
-    return scheme if separator else "file" if os.path.isabs(address) else "ssh"
+    if separator:
+        return scheme
+    return "file" if os.path.isabs(address) else "ssh"
 
 
 @cache
 def git_program() -> str:
     """Return the path of the installed git. Raises RemoteFailed when there is none."""
-    found = shutil.which("git")
-    if found is None:
+    program = shutil.which("git")
+    if program is None:
         raise RemoteFailed("git is not installed.", "Install git 2.30 or newer; remotes use it.")
-    return found
+    return program
 
 
-def _environment(protocol: str, ssh: str = "") -> dict[str, str]:
+def _make_environment(protocol: str, ssh: str = "") -> dict[str, str]:
     # GIT_DIR, GIT_CONFIG_COUNT and the like would point git elsewhere.
     variables = {
         name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")
@@ -212,21 +208,13 @@ class BareRepository:
         if (self.folder / "HEAD").exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._run(
-            [
-                "init",
-                "--quiet",
-                "--bare",
-                "--template=",
-                f"--initial-branch={branch}",
-                "--",
-                str(self.folder),
-            ]
-        )
+        # No template: one of the person's configuration could hold hooks.
+        options = ["--quiet", "--bare", "--template=", f"--initial-branch={branch}"]
+        self._run(["init", *options, "--", str(self.folder)])
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the argument list of a git command on this repository."""
-        options = [word for setting in (*_OFF, *_KEPT) for word in ("-c", setting)]
+        options = [word for setting in (*_OFF, *_WRITING) for word in ("-c", setting)]
         return [git_program(), *options, "--no-pager", f"--git-dir={self.folder}", *words]
 
     def run(self, *words: str) -> str:
@@ -237,7 +225,7 @@ class BareRepository:
         """Return the id of the commit that a reference or a longer expression names, '' when there
         is none.
         """
-        return self._id_or_none(
+        return self._read_id(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
         )
 
@@ -246,19 +234,17 @@ class BareRepository:
         fields = self.run("ls-tree", "-d", commit, "--", folder).split()
         return fields[2] if fields[1:2] == ["tree"] else NO_ID
 
-    def _id_or_none(self, *words: str) -> str:
-        """Return the id that a command prints first, '' where it says that there is none.
+    def _read_id(self, *words: str) -> str:
+        """Return the id that a command prints first, '' where it exits with 1: there is none.
 
-        Raises where git died.
+        Raises RemoteFailed for any other exit code.
         """
         done = self._finish(words, "", PATIENCE)
         if done.returncode not in (0, 1):
             raise _command_failure(words[0], done.stderr)
-        return (
-            done.stdout.decode("ascii", "replace").split("\n")[0].strip()
-            if done.returncode == 0
-            else NO_ID
-        )
+        if done.returncode == 1:
+            return NO_ID
+        return done.stdout.decode("ascii", "replace").split("\n")[0].strip()
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether a commit is another one or one of its ancestors."""
@@ -268,10 +254,8 @@ class BareRepository:
         return done.returncode == 0
 
     def common_ancestor(self, left: str, right: str) -> str:
-        """Return the newest commit that two lead back to, '' where their histories have none in
-        common.
-        """
-        return self._id_or_none("merge-base", left, right)
+        """Return the newest common ancestor of two commits, '' where they have none."""
+        return self._read_id("merge-base", left, right)
 
     def fetch(self, address: str, branch: str) -> str:
         """Fetch the branch, and return the commit it stands at; '' when the remote has no such
@@ -279,18 +263,13 @@ class BareRepository:
 
         Raises RemoteFailed.
         """
-        limits = [
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--quiet",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-        ]
-        theirs = ["--upload-pack=" + _local_program("upload-pack")] if is_local(address) else []
-        words = self.command(
-            ["fetch", *limits, *theirs, "--", address, f"+refs/heads/{branch}:{FETCHED}"]
-        )
-        done = self._finish(words, _protocol(address), TRANSFER, whole=True, limited=True)
+        options = ["--quiet", "--no-tags", "--no-recurse-submodules"]
+        options += ["--no-write-fetch-head", "--no-auto-maintenance"]
+        if is_local(address):
+            options.append("--upload-pack=" + _local_program("upload-pack"))
+        refspec = f"+refs/heads/{branch}:{FETCHED}"
+        words = self.command(["fetch", *options, "--", address, refspec])
+        done = self._finish(words, _protocol_of(address), TRANSFER, whole=True, limited=True)
         # Language C is set, so the message is git's English one.
         if done.returncode != 0 and b"couldn't find remote ref" in done.stderr:
             return NO_ID
@@ -303,26 +282,16 @@ class BareRepository:
 
         Raises RemoteFailed.
         """
-        theirs = ["--receive-pack=" + _local_program("receive-pack")] if is_local(address) else []
-        words = self.command(
-            [
-                "push",
-                "--quiet",
-                "--no-verify",
-                *theirs,
-                "--",
-                address,
-                f"{commit}:refs/heads/{branch}",
-            ]
-        )
-        done = self._finish(words, _protocol(address), TRANSFER, whole=True)
+        options = ["--quiet", "--no-verify"]
+        if is_local(address):
+            options.append("--receive-pack=" + _local_program("receive-pack"))
+        words = self.command(["push", *options, "--", address, f"{commit}:refs/heads/{branch}"])
+        done = self._finish(words, _protocol_of(address), TRANSFER, whole=True)
         if done.returncode != 0:
             raise _command_failure("push", done.stderr)
 
     def is_signed(self, commit: str) -> bool:
-        """Return whether the person's git verifies the signature of a commit, by a key that it
-        trusts.
-        """
+        """Return whether git verifies the signature of a commit by a key that the person trusts."""
         return self._finish(["verify-commit", commit], "", PATIENCE).returncode == 0
 
     def sign(self, parent: str, reason: str) -> str:
@@ -337,33 +306,33 @@ class BareRepository:
     def process(
         self, *words: str, seconds: float = PATIENCE
     ) -> "Iterator[subprocess.Popen[bytes]]":
-        """Yield a running command with pipes; it is ended at the end of the context, and killed
-        after `seconds`.
+        """Yield a running command with pipes to it; the end of the context ends it.
 
-        Raises RemoteFailed, with this reason, where the block fails because it was killed.
+        After `seconds` it is killed. Where the block then fails with RemoteFailed, raise one that
+        names the time as the reason.
         """
-        pipe, late = subprocess.PIPE, threading.Event()
+        pipe, was_killed = subprocess.PIPE, threading.Event()
         with subprocess.Popen(
             self.command(words),
             _BUFFER,
             stdin=pipe,
             stdout=pipe,
             stderr=subprocess.DEVNULL,
-            env=_environment("file"),
+            env=_make_environment("file"),
         ) as process:
 
-            def stop() -> None:
-                late.set()
+            def kill() -> None:
+                was_killed.set()
                 process.kill()
 
             # A read from the pipe has no timeout of its own; killing the process ends it.
-            limit = threading.Timer(seconds, stop)
+            limit = threading.Timer(seconds, kill)
             limit.daemon = True
             limit.start()
             try:
                 yield process
             except RemoteFailed:
-                if late.is_set():
+                if was_killed.is_set():
                     raise _too_slow(seconds) from None
                 raise
             finally:
@@ -378,9 +347,7 @@ class BareRepository:
                 limit.cancel()
 
     def _ssh_command(self) -> str:
-        """Return the command that reaches a host: the person's own `core.sshCommand`, or ssh, with
-        our options.
-        """
+        """Return the person's `core.sshCommand`, or ssh, with our options."""
         done = self._finish(["config", "--get", "core.sshCommand"], "", PATIENCE)
         configured = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") or "ssh"
         match = _SSH.fullmatch(configured)
@@ -403,10 +370,14 @@ class BareRepository:
         whole: bool = False,
         limited: bool = False,
     ) -> "subprocess.CompletedProcess[bytes]":
+        """Run a command and return its result. Raises RemoteFailed.
+
+        whole: `words` are the whole argument list. limited: bound the size of its files.
+        """
         argv = list(words) if whole else self.command(words)
         ssh = self._ssh_command() if protocol == "ssh" else ""
         if limited and os.name == "posix":
-            # `ulimit` counts blocks of 512 bytes. git ends when a pack grows beyond it.
+            # `ulimit -f` counts blocks of 512 bytes; git fails when a pack grows beyond it.
             argv = ["/bin/sh", "-c", 'ulimit -f "$0" && exec "$@"', str(MAX_RECEIVED // 512), *argv]
         try:
             return subprocess.run(
@@ -414,7 +385,7 @@ class BareRepository:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=seconds,
-                env=_environment(protocol, ssh),
+                env=_make_environment(protocol, ssh),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -429,7 +400,7 @@ def _local_program(name: str) -> str:
     """Return the shell words that serve a repository on this machine without its hooks and
     programs.
     """
-    options = [word for setting in (*_OFF, *_THEIRS) for word in ("-c", setting)]
+    options = [word for setting in (*_OFF, *_SERVING) for word in ("-c", setting)]
     return shlex.join([git_program(), *options, name])
 
 

@@ -1,12 +1,11 @@
-"""How a library lies in a git repository: folders that every tool reads, and commits
-with trailers.
+"""The layout of a library in a git repository: folders that any tool reads, commits with trailers.
 
     skills/pdf/SKILL.md                 skill:pdf
     projects/acme/prompts/intro/...     prompt:acme/intro
     .evolvable/                         evidence, approvals and tombstones as JSON
 
 A message is the operation's reason with the trailers Evolvable-Operation, -Actor and -Version.
-Anybody can write such a message, so what a trailer says of an actor is history and grants nothing.
+Anybody can write such a message, so an actor in a trailer is history and grants nothing.
 """
 
 import re
@@ -22,7 +21,7 @@ FOLDERS = {kind: f"{kind}s" for kind in Kind} | {Kind.MEMORY: "memories"}
 _KINDS = {folder: kind for kind, folder in FOLDERS.items()}
 
 BESIDE = ".evolvable"
-"""The folder of what no tool but this one reads."""
+"""The folder of the records that only this program reads."""
 
 MAX_REASON = 4_000  # characters
 MAX_VERSIONS = 1_000
@@ -41,7 +40,7 @@ def folder_of(ref: Ref) -> str:
 
 
 def locate(path: str) -> Ref | None:
-    """Return the resource that a file of the repository belongs to, None for a file of none."""
+    """Return the resource that a file of the repository belongs to, None for any other file."""
     parts = path.split("/", 5)
     scope = USER_SCOPE
     if parts[0] == "projects" and len(parts) > 4:
@@ -52,19 +51,13 @@ def locate(path: str) -> Ref | None:
     if len(parts) < 3 or parts[0] not in _KINDS:
         return None
     try:
-        return Ref(
-            _KINDS[parts[0]],
-            check_name(_KINDS[parts[0]], parts[1]),
-            check_scope(scope),
-        )
+        return Ref(_KINDS[parts[0]], check_name(_KINDS[parts[0]], parts[1]), check_scope(scope))
     except InvalidRef:
         return None
 
 
 def may_hold_resources(folder: str) -> bool:
-    """Return whether a folder of the repository holds folders of resources, at its own level or
-    below.
-    """
+    """Return whether a folder of the repository may hold folders of resources, at any depth."""
     parts = folder.split("/")
     if parts[0] == "projects":
         return len(parts) < 3 or (len(parts) == 3 and parts[2] in _KINDS)
@@ -73,7 +66,7 @@ def may_hold_resources(folder: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """What a commit says of itself. operation, actor: of its trailers, '' where it has none."""
+    """The message of a commit. operation, actor: from its trailers, '' where it has none."""
 
     reason: str
     operation: str = ""
@@ -83,11 +76,11 @@ class CommitMessage:
 def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> bytes:
     """Return the message of a commit.
 
-    operation: the library and the operation's number, '' for a merge. versions: refs with the
-    numbers that it made.
+    operation: LIBRARY/NUMBER of the operation, '' for a merge. versions: the refs with the numbers
+    that it made.
     """
     # One line, so that no reason can hold a line that looks like a trailer.
-    reason = _printable(" ".join(intent.reason.split()))
+    reason = _replace_unprintable(" ".join(intent.reason.split()))
     head = reason if len(reason) <= _SUBJECT else f"{reason[: _SUBJECT - 3]}...\n\n{reason}"
     lines = [f"Evolvable-Operation: {operation}"] if operation else []
     lines.append(f"Evolvable-Actor: {intent.actor}")
@@ -97,36 +90,25 @@ def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> by
 
 
 def read_message(data: bytes) -> CommitMessage:
-    """Return what the message of a commit of anybody says."""
-    paragraphs = re.split(
-        r"\n\s*\n",
-        data[: 4 * MAX_REASON].decode("utf-8", "replace").strip(),
-    )
-    found = dict[str, str]()
-    if len(paragraphs) > 1 and all(
-        _TRAILER.fullmatch(line) for line in paragraphs[-1].splitlines()
-    ):
-        for line in paragraphs.pop().splitlines():
+    """Return the parts of the message of a commit that anybody may have made."""
+    paragraphs = re.split(r"\n\s*\n", data[: 4 * MAX_REASON].decode("utf-8", "replace").strip())
+    trailers = dict[str, str]()
+    last_lines = paragraphs[-1].splitlines()
+    if len(paragraphs) > 1 and all(_TRAILER.fullmatch(line) for line in last_lines):
+        paragraphs.pop()
+        for line in last_lines:
             name, _, value = line.partition(": ")
-            found.setdefault(name, _printable(value))
-    text = (
-        paragraphs[1]
-        if len(paragraphs) > 1 and paragraphs[0].endswith("...")
-        else " ".join(paragraphs)
-    )
-    actor = found.get("Evolvable-Actor", "")
-    reason = _printable(" ".join(text.split()))[:MAX_REASON]
-    return CommitMessage(
-        reason, found.get("Evolvable-Operation", ""), actor if actor in set(Actor) else ""
-    )
+            trailers.setdefault(name, _replace_unprintable(value))
+    # A long reason stands whole in the second paragraph: see `write_message`.
+    is_cut = len(paragraphs) > 1 and paragraphs[0].endswith("...")
+    text = paragraphs[1] if is_cut else " ".join(paragraphs)
+    reason = _replace_unprintable(" ".join(text.split()))[:MAX_REASON]
+    operation, actor = trailers.get("Evolvable-Operation", ""), trailers.get("Evolvable-Actor", "")
+    return CommitMessage(reason, operation, actor if actor in set(Actor) else "")
 
 
-def _printable(text: str) -> str:
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else "?" for char in text)
-    )
+def _replace_unprintable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def signature_line(intent: Intent) -> str:
@@ -135,7 +117,7 @@ def signature_line(intent: Intent) -> str:
 
 
 def seconds_of(at: str) -> int:
-    """Return a stored time as seconds since 1970, 0 for what is no time."""
+    """Return a stored time as seconds since 1970, 0 for a text that is no time."""
     try:
         return max(0, int(datetime.fromisoformat(at).timestamp()))
     except (ValueError, OverflowError, OSError):

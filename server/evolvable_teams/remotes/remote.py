@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from filelock import FileLock, Timeout
@@ -16,6 +16,7 @@ from evolvable_teams.remotes.commit_reader import CommitReader
 from evolvable_teams.remotes.commit_writer import (
     TIP,
     WORK,
+    CommitStream,
     Exported,
     export_operations,
     open_stream,
@@ -31,10 +32,10 @@ from evolvable_teams.remotes.remote_records import (
 from evolvable_tools import Caller, HeldBack, Library, held_back
 
 PARTS = ("memory", "quotes", "sessions", "learned")
-"""What goes to a remote only where a person chose it by name."""
+"""Parts that go to a remote only where a person chose them by name."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-# The lock of a mirror is held while git transfers; who waits longer is told so.
+# The lock of a mirror is held while git transfers, so waiting longer than this would be in vain.
 _LOCK_SECONDS = 10.0
 
 
@@ -42,8 +43,8 @@ _LOCK_SECONDS = 10.0
 class Remote(NamedRemote):
     """A git repository to synchronise with; its parts are of PARTS.
 
-    keys: public keys of approvals that the person listed. looks: the looks at sealed tests, which
-    travel along.
+    keys: public keys that the person listed, whose approvals count. looks: the looks at sealed
+    tests, which are sent and read too.
     """
 
     keys: frozenset[str] = frozenset()
@@ -74,7 +75,7 @@ class Mirror:
     state: RemoteState
     waiting: Sequence[RemoteWaiting]
     held_back: Mapping[Ref, HeldBack] = field(default_factory=dict)
-    """What a secret kept out of the last export."""
+    """The resources that a secret kept out of the last export."""
 
     def fetch(self) -> str:
         """Return the commit at which the remote stands, '' for an empty remote.
@@ -91,25 +92,22 @@ class Mirror:
                 "accept the new history.",
             )
         if self.state.tip and not self.repository.id_of(self.state.tip):
-            # The mirror was deleted, by a purge or with a restored backup: equal contents are
-            # merged again.
-            self.state, self.waiting = (
-                RemoteState(self.state.name, self.state.url, self.state.library),
-                (),
-            )
+            # The mirror was deleted, by a purge or with a restored backup. The library is exported
+            # again from its first operation, and equal contents are merged.
+            self.state = RemoteState(self.state.name, self.state.url, self.state.library)
+            self.waiting = ()
         return head
 
     def export(self) -> int:
-        """Write the newest operations as commits, and return how many. Only the
-        repository changes.
+        """Write the newest operations as commits, and return how many.
 
-        No version of a resource is written while one of its versions has a secret that nobody
-        decided on.
+        Only the repository changes. No version of a resource is written while one of its versions
+        has a secret that nobody decided on.
         """
         refs = [head.ref for head in _all_heads(self.library) if self.remote.chooses(head.ref)]
         by_name = {entry.ref: entry for entry in held_back(self.library, refs, history=True)}
         self.held_back = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
-        done: Exported = export_operations(
+        exported: Exported = export_operations(
             self.library.store,
             self.repository,
             self.state,
@@ -117,11 +115,11 @@ class Mirror:
             self.remote.chooses,
             self.held_back,
         )
-        self.state, self.waiting = done.state, done.waiting
-        return done.commits
+        self.state, self.waiting = exported.state, exported.waiting
+        return exported.commits
 
     def sign(self) -> str:
-        """Put a signed commit onto the tip, unless it is one, and return the tip.
+        """Put a signed commit onto an unsigned tip, and return the tip.
 
         Raises RemoteFailed.
         """
@@ -133,8 +131,7 @@ class Mirror:
         return tip
 
     def check_signed(self, head: str) -> None:
-        """Raise Refused where the remote's newest commit carries no signature that the person's git
-        verifies.
+        """Raise Refused where git verifies no signature of the remote's newest commit.
 
         A commit names its parents by hash, so the signature covers everything before it.
         """
@@ -161,7 +158,8 @@ def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
     folder = library.store.home / MIRRORS
     folder.mkdir(exist_ok=True, mode=0o700)
     try:
-        # Guards the mirror and the stored state of the synchronisation: both change together.
+        # The lock guards the mirror and the stored state of the synchronisation, which change
+        # together.
         with FileLock(folder / f"{remote.name}.lock", timeout=_LOCK_SECONDS, mode=0o600):
             repository = BareRepository(folder / f"{remote.name}.git")
             repository.make(remote.branch)
@@ -185,9 +183,10 @@ def check_may_sync(library: Library, caller: Caller, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """What a push did. commits: those that the remote did not have; commit: at which it stands.
+    """What a push did.
 
-    left_out: resources that a secret keeps here; the remote has of them what it had.
+    commits: how many the remote did not have. commit: the one at which it is now. left_out:
+    resources that a secret keeps here; their content on the remote stays as it was.
     """
 
     remote: str
@@ -217,23 +216,14 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
         _check_decided(mirror)
         if remote.signed and tip != remote_commit:
             tip = mirror.sign()
-        unsent = sorted(
-            (
-                entry.ref
-                for entry in mirror.waiting
-                if entry.ref in mirror.held_back and not entry.here
-            ),
-            key=str,
-        )
+        differing = (entry.ref for entry in mirror.waiting if not entry.here)
+        unsent = sorted((ref for ref in differing if ref in mirror.held_back), key=str)
         left_out = [mirror.held_back[ref] for ref in unsent]
         if not tip or tip == remote_commit:
             mirror.save()
             return PushResult(remote.name, 0, remote_commit, left_out=left_out)
-        count = int(
-            mirror.repository.run(
-                "rev-list", "--count", tip, *([f"^{remote_commit}"] if remote_commit else []), "--"
-            )
-        )
+        excluded = [f"^{remote_commit}"] if remote_commit else []
+        count = int(mirror.repository.run("rev-list", "--count", tip, *excluded, "--"))
         # Before the state is saved: after a crash in between, the next push finds nothing to send.
         mirror.repository.push(remote.url, remote.branch, tip)
         mirror.state = replace(mirror.state, seen=tip)
@@ -242,8 +232,9 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
 
 
 def _write_records(mirror: Mirror, caller: Caller) -> None:
-    """Write what lies beside the resources, and the notices in place of what was purged, as one
-    commit if need be.
+    """Write the records beside the resources as one commit, where they changed.
+
+    The commit puts a notice in place of each file that was purged since.
     """
     library, remote, tip = mirror.library, mirror.remote, mirror.state.tip
     if not tip:
@@ -257,40 +248,39 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
     changed = {name: data for name, data in files.items() if data != before[name]}
     if not changed:
         return
-    fresh = purged_hashes(files.get("tombstones.json", b"")) - purged_hashes(
-        before["tombstones.json"]
-    )
+    purged = purged_hashes(files.get("tombstones.json", b""))
+    newly_purged = purged - purged_hashes(before["tombstones.json"])
     why = Intent(library.store.now(), caller.actor, "Evidence, approvals and tombstones")
     with open_stream(mirror.repository, tip) as stream:
         stream.commit(signature_line(why), write_message("", why, ()))
         for name, data in sorted(changed.items()):
             stream.file(f"{folder}/{name}", PLAIN, data)
-        sent = (
-            head
-            for head in library.store.heads()
-            if remote.chooses(head.ref) and head.ref not in mirror.held_back
-        )
-        for head in sent if fresh else ():
-            for path, entry in library.store.manifest(head, head.version).items():
-                if entry.sha256 in fresh:
-                    stream.file(
-                        f"{folder_of(head.ref)}/{path}",
-                        entry.mode,
-                        library.store.blob(entry.sha256),
-                    )
+        if newly_purged:
+            _write_notices(mirror, stream, newly_purged)
     mirror.repository.run("update-ref", TIP, commit := mirror.repository.id_of(WORK))
     mirror.state = replace(mirror.state, tip=commit)
 
 
+def _write_notices(mirror: Mirror, stream: CommitStream, purged: Container[str]) -> None:
+    """Write the notices that the library has for purged blobs into the heads that were sent."""
+    store = mirror.library.store
+    for head in store.heads():
+        if not mirror.remote.chooses(head.ref) or head.ref in mirror.held_back:
+            continue
+        for path, entry in store.manifest(head, head.version).items():
+            if entry.sha256 in purged:
+                file = f"{folder_of(head.ref)}/{path}"
+                stream.file(file, entry.mode, store.blob(entry.sha256))
+
+
 def _all_heads(library: Library) -> Iterator[Head]:
+    """Yield the last state of every resource, of those too that were removed."""
     store = library.store
     yield from store.backend.heads_by_id(store.backend.resource_ids()).values()
 
 
 def _check_decided(mirror: Mirror) -> None:
-    """Raise Conflict where a resource was changed here while the remote's change of it waits for a
-    decision.
-    """
+    """Raise Conflict where a resource changed here whose remote change waits for a decision."""
     waits = [entry for entry in mirror.waiting if entry.here and entry.proposal is not None]
     if waits:
         names = ", ".join(f"{entry.ref} (proposal {entry.proposal})" for entry in waits[:10])

@@ -31,7 +31,7 @@ from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, 
 from evolvable_teams.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_teams.remotes.layout import folder_of, signature_line, write_message
 from evolvable_teams.remotes.remote import Mirror
-from evolvable_teams.remotes.tree_walk import TreeChanges
+from evolvable_teams.remotes.tree_walk import FOLDER, TreeChanges
 from evolvable_tools import dump_scan
 from evolvable_tools.scan import Scan
 
@@ -44,34 +44,36 @@ class Arrival(StrEnum):
     REMOVED = "removed"
     MERGED = "merged"
     HISTORY = "history"
-    """What is here is what the remote has; the versions that it had on the way are new."""
+    """Both sides have the same content; only the versions that led to it on the remote are new."""
 
     CONFLICT = "conflict"
-    """Both sides changed the same: there what is here stays, and the remote's waits as
-    a proposal.
+    """Both sides changed the same lines: this side stays there, and the remote's waits as a
+    proposal.
     """
 
     WAITS = "waits"
     """A person decides on it first."""
 
     REFUSED = "refused"
-    """It is no resource; it stays in the repository alone."""
+    """Its content is not a valid resource; it stays in the repository alone."""
 
 
 KEPT = (Arrival.HISTORY, Arrival.CONFLICT)
-"""What leaves the content as it is here, at least where both sides changed it."""
+"""Those that leave the content as it is here, at least where both sides changed it."""
 
 ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
+"""Those that change the content here."""
 
 
 @dataclass(slots=True)
 class PlannedResource:
-    """One resource. trees: what both sides have in common, and theirs. result: its files in the
-    end, if accepted.
+    """One resource of a pull.
 
-    local_merge: of a conflict, what is here with the remote's other changes; None where all of it
-    stays as it is. approved: which approval elsewhere spares the question and makes the content
-    trusted, in words; '' for none.
+    trees: the ids of the common ancestor's tree and of the remote's. version: the number here, 0
+    for none. result: its files after the pull, if accepted. found: what the scan found.
+    local_merge: of a conflict, the files here with the remote's other changes; None where all of
+    them stay as they are. approved: in words, which approval elsewhere makes the content trusted
+    without a question; '' for none.
     """
 
     ref: Ref
@@ -96,20 +98,22 @@ class PlannedResource:
 
     @property
     def asks(self) -> bool:
+        """Whether the scan found what a person is to see."""
         return self.found is not None and self.found.asks
 
     @property
     def blocks(self) -> bool:
+        """Whether the scan found something of high severity."""
         return self.found is not None and self.found.blocks
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull did. commits: new ones of the remote; operations: those that became operations
-    here.
+    """What a pull did.
 
-    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why. purged: hashes of
-    what was purged elsewhere and still is here.
+    commits: how many new ones the remote had. operations: ids of those made here. resources: ref ->
+    arrival. proposals: by id, the ref and the reason why it waits for a person. refused: ref ->
+    reason. purged: hashes of blobs that were purged elsewhere and are still here.
     """
 
     remote: str
@@ -138,22 +142,22 @@ class PullTransaction:
         self._changes, self._commits, self._head = changes, commits, head
         self._library, self._remote = mirror.library, mirror.remote
         self._merged_blobs: dict[str, Packed] = {}
-        self._taken = {
+        self._stored = {
             resource.ref: resource for resource in planned if resource.arrival in (*ACCEPTED, *KEPT)
         }
 
     def run(self) -> PullResult:
         """Store the result of the pull in one transaction, and return what it did."""
         store, expected = self._library.store, self._mirror.state.sequence
-        # Before the transaction: after a crash the stored state names the old tip, and the pull is
-        # done again.
-        tip = self._merge_commit()
+        # Before the transaction: after a crash in between the stored state names the old tip, and
+        # the pull is done again.
+        tip = self._write_merge()
         asked = (Arrival.CONFLICT, Arrival.WAITS)
         waits = [resource for resource in self._planned if resource.arrival in asked]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
         ids: list[int] = []
-        before = {entry.ref: entry for entry in self._mirror.waiting}
-        stale = [entry for entry in before.values() if entry.ref in self._changes.refs]
+        before = list(self._mirror.waiting)
+        stale = [entry for entry in before if entry.ref in self._changes.refs]
 
         def finish(writer: Writer) -> None:
             for old in stale:
@@ -162,10 +166,10 @@ class PullTransaction:
                     writer.close_proposal(old.proposal, REJECTED, why, None)
             for resource in waits:
                 self._name_version(writer, resource)
-            drafts = [self._draft(resource) for resource in waits]
+            drafts = [self._make_draft(resource) for resource in waits]
             ids.extend(writer.propose(ProposalBatch(store.now(), Actor.IMPORT, session, drafts)))
             proposals = dict(zip((resource.ref for resource in waits), ids, strict=True))
-            self._mirror.waiting = self._waiting(before, proposals)
+            self._mirror.waiting = self._still_waiting(before, proposals)
             state = replace(
                 self._mirror.state,
                 tip=tip,
@@ -177,14 +181,14 @@ class PullTransaction:
             self._mirror.state = state
 
         # `expected` is the sequence at the export: another write since raises VersionConflict.
-        done = arrive(
-            store.backend, expected, self._operations(), self._packed_blob, finish, at=store.now()
+        operations = arrive(
+            store.backend, expected, self._operations(), self._read_blob, finish, at=store.now()
         )
         proposals = {
             number: f"{resource.ref}: {resource.why}"
             for number, resource in zip(ids, waits, strict=True)
         }
-        return self._make_result([operation.id for operation in done], proposals)
+        return self._make_result([operation.id for operation in operations], proposals)
 
     def _make_result(self, operations: list[int], proposals: dict[int, str]) -> PullResult:
         """Return what the pull did with each resource."""
@@ -201,43 +205,35 @@ class PullTransaction:
         commits = len(self._commits)
         return PullResult(self._remote.name, commits, operations, resources, proposals, refused)
 
-    def _waiting(
-        self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]
+    def _still_waiting(
+        self, before: Sequence[RemoteWaiting], proposals: Mapping[Ref, int]
     ) -> list[RemoteWaiting]:
-        touched = self._changes.refs
-        remaining = [entry for entry in before.values() if entry.ref not in touched]
+        """Return what waits after the pull: what it did not touch, what it proposes or refuses."""
+        waiting = [entry for entry in before if entry.ref not in self._changes.refs]
         for resource in self._planned:
             if resource.ref in proposals or resource.arrival is Arrival.REFUSED:
-                remaining.append(
-                    RemoteWaiting(
-                        resource.ref,
-                        resource.trees[0],
-                        resource.trees[1],
-                        proposals.get(resource.ref),
-                    )
-                )
-        return remaining
+                proposal = proposals.get(resource.ref)
+                waiting.append(RemoteWaiting(resource.ref, *resource.trees, proposal))
+        return waiting
 
     def _name_version(self, writer: Writer, resource: PlannedResource) -> None:
-        """Say of a conflict which version has the remote's side, and compare its proposal with what
-        is here then.
+        """Note for a conflict which version holds the remote's side.
+
+        Its proposal is compared with the version that is the head then.
         """
         # Inside the transaction, because the version numbers are known only now.
         head = writer.head(resource.ref.kind, resource.ref.scope or USER_SCOPE, resource.ref.name)
         if resource.arrival is not Arrival.CONFLICT or head is None or not resource.theirs.manifest:
             return
         numbers = range(head.latest, resource.version, -1)
-        trees = ((number, writer.manifest(head.id, number)) for number in numbers)
-        found = (
-            number
-            for number, content in trees
-            if content and content.tree == resource.theirs.manifest.tree
-        )
-        if number := next(found, None):
+        manifests = ((number, writer.manifest(head.id, number)) for number in numbers)
+        tree = resource.theirs.manifest.tree
+        same = (number for number, content in manifests if content and content.tree == tree)
+        if number := next(same, None):
             resource.why += f"; version {number} is the remote's"
         resource.version = head.version or 0
 
-    def _draft(self, resource: PlannedResource) -> Draft:
+    def _make_draft(self, resource: PlannedResource) -> Draft:
         reason = self._library.redact(f"pulled from {self._remote.name}: {resource.why}")
         return Draft(
             resource.ref,
@@ -248,84 +244,72 @@ class PullTransaction:
         )
 
     def _operations(self) -> Iterator[tuple[Intent, list[ArrivedStep]]]:
-        """Yield an operation for each commit that changed what is accepted, and one that makes the
-        result of it all.
-        """
+        """Yield an operation for each commit that changed what is stored, and one for the merge."""
         last: dict[Ref, Manifest] = {}
         for commit in self._commits:
             steps = []
             for ref, tree in commit.changed.items():
                 content = self._reader.content(ref, tree)
-                if ref in self._taken and not content.problems:
+                if ref in self._stored and not content.problems:
                     steps.append(ArrivedStep(ref, content.manifest, content.frozen))
                     last[ref] = content.manifest
             if steps:
-                yield self._intent(commit), steps
-        settled = [
+                yield self._make_intent(commit), steps
+        final_steps = [
             step
-            for resource in self._taken.values()
+            for resource in self._stored.values()
             if (step := self._final_step(resource, last)) is not None
         ]
-        if settled:
+        if final_steps:
             why = f"merged {self._remote.name} at {self._head[:12]}"
-            yield (
-                replace(
-                    self._intent(self._commits[-1]),
-                    at=self._library.store.now(),
-                    reason=why,
-                ),
-                settled,
-            )
+            newest = self._make_intent(self._commits[-1])
+            yield replace(newest, at=self._library.store.now(), reason=why), final_steps
 
     def _final_step(
         self, resource: PlannedResource, last: Mapping[Ref, Manifest]
     ) -> ArrivedStep | None:
+        """Return the step that gives a resource its result, None where it has that already.
+
+        last: by ref what the last step of the commits leaves. Keep the blobs of a merge.
+        """
         target = resource.ours if resource.arrival in KEPT else resource.theirs.manifest
-        merged_files = (
-            resource.result
-            if resource.arrival is Arrival.MERGED
-            else resource.local_merge
-            if resource.arrival is Arrival.CONFLICT
-            else None
-        )
+        merged_files = _merged_files(resource)
         if merged_files is not None:
             target = make_manifest(merged_files)
             for path, entry in target.items():
-                self._merged_blobs[entry.sha256] = (
-                    entry.sha256,
-                    entry.size,
-                    *pack(merged_files[path].data),
-                )
-        return (
-            None
-            if last.get(resource.ref, resource.ours) == target
-            else ArrivedStep(resource.ref, target)
-        )
+                packed = pack(merged_files[path].data)
+                self._merged_blobs[entry.sha256] = (entry.sha256, entry.size, *packed)
+        if last.get(resource.ref, resource.ours) == target:
+            return None
+        return ArrivedStep(resource.ref, target)
 
-    def _intent(self, commit: IncomingCommit) -> Intent:
+    def _make_intent(self, commit: IncomingCommit) -> Intent:
         claim = f", said to be made by {commit.message.actor}" if commit.message.actor else ""
         reason = self._library.redact(commit.message.reason) or "no message"
         evidence = (f"commit {commit.id} of {self._remote.name}{claim}",)
         via = f"remote:{self._remote.name}"
         return Intent(commit.at, Actor.IMPORT, reason, None, evidence, (), Principal.IMPORT, via)
 
-    def _packed_blob(self, sha256: str) -> Packed:
+    def _read_blob(self, sha256: str) -> Packed:
+        """Return a blob as it is stored: of the merge, of the library, or of the remote."""
         if sha256 in self._merged_blobs:
             return self._merged_blobs[sha256]
-        here = self._library.store.backend.maintenance.packed_blob(sha256)
-        if here is not None:  # a purged one stays purged
-            return sha256, self._library.store.backend.maintenance.blob_size(sha256) or 0, *here
+        maintenance = self._library.store.backend.maintenance
+        stored = maintenance.packed_blob(sha256)
+        if stored is not None:  # a purged one stays purged
+            return sha256, maintenance.blob_size(sha256) or 0, *stored
         return self._reader.read_packed(sha256)
 
-    def _merge_commit(self) -> str:
+    def _write_merge(self) -> str:
         """Write the commit that joins both histories, and return its id.
 
         Return the remote's commit where there is nothing to join.
         """
         repository, tip = self._mirror.repository, self._mirror.state.tip
         merged = [resource for resource in self._planned if resource.arrival is Arrival.MERGED]
-        ahead = not tip or repository.is_ancestor(tip, self._head)
-        if ahead and not merged:
+        # Whether the remote's commit follows ours: then no second parent is needed.
+        follows = not tip or repository.is_ancestor(tip, self._head)
+        if follows and not merged:
             repository.run("update-ref", TIP, self._head)
             return self._head
         why = Intent(
@@ -334,24 +318,27 @@ class PullTransaction:
             f"Merge {self._remote.name} at {self._head[:12]}",
         )
         message = write_message("", why, ())
-        with open_stream(repository, self._head if ahead else tip) as stream:
-            stream.commit(signature_line(why), message, "" if ahead else self._head)
-            if not ahead:
+        with open_stream(repository, self._head if follows else tip) as stream:
+            stream.commit(signature_line(why), message, "" if follows else self._head)
+            if not follows:
                 for other, (mode, identity) in self._changes.others.items():
                     stream.entry(other, mode, identity)
                 for ref in self._changes.refs - {resource.ref for resource in merged}:
-                    stream.entry(
-                        folder_of(ref).encode(),
-                        0o040000,
-                        self._reader.tree_id(self._head, folder_of(ref)),
-                    )
+                    folder = folder_of(ref)
+                    tree = self._reader.tree_id(self._head, folder)
+                    stream.entry(folder.encode(), FOLDER, tree)
             for resource in merged:
-                stream.delete(folder_of(resource.ref))
+                folder = folder_of(resource.ref)
+                stream.delete(folder)
                 for path, file in resource.result.items():
-                    stream.file(
-                        f"{folder_of(resource.ref)}/{path}",
-                        EXECUTABLE if file.mode & 0o111 else 0,
-                        file.data,
-                    )
+                    mode = EXECUTABLE if file.mode & 0o111 else 0
+                    stream.file(f"{folder}/{path}", mode, file.data)
         repository.run("update-ref", TIP, merge_id := repository.id_of(WORK))
         return merge_id
+
+
+def _merged_files(resource: PlannedResource) -> Files | None:
+    """Return the files that a merge of both sides made, None where one side stays as it is."""
+    if resource.arrival is Arrival.MERGED:
+        return resource.result
+    return resource.local_merge if resource.arrival is Arrival.CONFLICT else None

@@ -1,10 +1,10 @@
-"""The verb that pulls from a git remote: a three-way merge, in which what comes is an import.
+"""The verb that pulls from a git remote: a three-way merge whose other side is an import.
 
-What a person accepts becomes operations of the library, one for each commit, as history that grants
-nothing. What both sides changed is merged; a conflict keeps what is here, and becomes a proposal.
-What no person accepted, what the scan finds of high severity, and what only a person may change
-waits as a proposal too. All of it is stored in one transaction, together with how far the two are
-synchronised.
+Changes that a person accepts become operations of the library, one for each commit, as history that
+grants nothing. Resources that both sides changed are merged; a conflict keeps the content here, and
+the remote's becomes a proposal. A change waits as a proposal too where no person accepted it, where
+the scan finds something of high severity, and where only a person may make it. All of it is stored
+in one transaction, together with the state of the synchronisation.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ from evolvable_tools import SOUL, Caller, Library, check_change
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs import Purged, plan_blobs, purge
 
-# Each try compares again; a library that changes faster is busy, and the caller is told.
+# Each try compares again. A library that changes faster raises VersionConflict to the caller.
 _TRIES = 5
 
 
 class Consent(StrEnum):
-    """How far the person who pulls answers for what comes."""
+    """How far the person who pulls agreed to the incoming changes."""
 
     NONE = "none"
     """Nobody was asked: all of it waits."""
@@ -63,11 +63,11 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncomingResource:
-    """One resource that a pull would change. base: the version here, 0 for none. why: why it waits
-    or is refused.
+    """One resource that a pull would change.
 
-    findings: of the scan, the worst first. capabilities: what it gains the means to do. approved:
-    who approved it already, by a listed key.
+    base: the version here, 0 for none. files: how many it would have. findings: of the scan, the
+    worst first. capabilities: what it gains the means to do. why: the reason why it waits or is
+    refused. approved: in words, which approval elsewhere makes it trusted; '' for none.
     """
 
     ref: str
@@ -99,23 +99,16 @@ class Pull:
         self._plan()
 
     def coming(self) -> list[IncomingResource]:
-        """Return what would change, what needs a look first."""
+        """Return the resources that would change, those that need a look first."""
         incoming = [
             _describe(resource)
             for resource in self._planned
             if resource.arrival is not Arrival.HISTORY
         ]
-        return sorted(
-            incoming,
-            key=lambda item: (
-                item.arrival not in (Arrival.REFUSED, Arrival.WAITS),
-                not item.findings,
-                item.ref,
-            ),
-        )
+        return sorted(incoming, key=_urgency)
 
     def _plan(self) -> None:
-        """Compare the two sides; local edits in watched folders count."""
+        """Compare the two sides, after the import of local edits in watched folders."""
         mirror, head = self._mirror, self.head
         if not head or (mirror.state.tip and mirror.repository.is_ancestor(head, mirror.state.tip)):
             return
@@ -129,50 +122,41 @@ class Pull:
         waiting = {entry.ref: entry for entry in mirror.waiting}
         touched = self._changes.refs.union(*(commit.changed for commit in self.commits))
         chosen = sorted((ref for ref in touched if self._remote.chooses(ref)), key=str)
-        found = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
-        self._planned = [resource for resource in found if resource is not None]
+        planned = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
+        self._planned = [resource for resource in planned if resource is not None]
         self._look_for_approvals()
 
     def _look_for_approvals(self) -> None:
-        """Note which of what comes a person approved elsewhere, by a listed key."""
+        """Note which incoming contents a person approved elsewhere, by a listed key."""
         for resource in self._planned:
             if self._is_signed(resource):
                 resource.approved = "signed by a key that you listed"
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
+        """Return what the pull does with a resource, None where it does nothing.
+
+        base: the commit that both sides have in common. waits: its entry of an earlier pull.
+        """
         store, reader, folder = self._library.store, self._reader, folder_of(ref)
-        trees = (
-            waits.base if waits else reader.tree_id(base, folder),
-            reader.tree_id(self.head, folder),
-        )
-        common, theirs = (
-            reader.content(ref, trees[0]),
-            reader.content(ref, trees[1]),
-        )
+        base_tree = waits.base if waits else reader.tree_id(base, folder)
+        trees = base_tree, reader.tree_id(self.head, folder)
+        common, theirs = reader.content(ref, trees[0]), reader.content(ref, trees[1])
         here = store.head_or_none(ref)
         version = (here.version if here else None) or 0
         ours = store.manifest(here, version) if here is not None and version else Manifest({})
+        sides = (ref, trees, theirs, version, ours)
         if theirs.problems:
-            return PlannedResource(
-                ref, trees, theirs, version, ours, {}, Arrival.REFUSED, "; ".join(theirs.problems)
-            )
+            return PlannedResource(*sides, {}, Arrival.REFUSED, "; ".join(theirs.problems))
         frozen = here is not None and version > 0 and here.frozen
         if theirs.manifest == ours:
-            planned = PlannedResource(
-                ref, trees, theirs, version, ours, reader.files(theirs), Arrival.HISTORY
-            )
+            planned = PlannedResource(*sides, reader.files(theirs), Arrival.HISTORY)
             return None if self._must_wait(planned, frozen) else planned
         if ours == common.manifest:
-            arrival = (
-                Arrival.NEW if not ours else Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
-            )
-            planned = PlannedResource(
-                ref, trees, theirs, version, ours, reader.files(theirs), arrival
-            )
+            changed = Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
+            arrival = changed if ours else Arrival.NEW
+            planned = PlannedResource(*sides, reader.files(theirs), arrival)
         else:
-            planned = self._merge(
-                PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), here, common
-            )
+            planned = self._merge(PlannedResource(*sides, {}, Arrival.MERGED), here, common)
         before = store.files_of(ours)
         planned.found = check_change(ref, before, planned.result, Actor.HUMAN)
         if planned.result and not before:
@@ -185,48 +169,43 @@ class Pull:
     ) -> PlannedResource:
         theirs, name = self._reader.files(planned.theirs), self._remote.name
         if not theirs or not planned.ours or here is None:
-            side = (name, "this library") if not theirs else ("this library", name)
-            planned.why = f"{side[0]} removed it, and {side[1]} changed it"
+            remover, other = (name, "this library") if not theirs else ("this library", name)
+            planned.why = f"{remover} removed it, and {other} changed it"
             planned.arrival, planned.result = Arrival.CONFLICT, theirs
             return planned
         base, ours = self._reader.files(common), self._library.store.files_of(planned.ours)
         merged = merge_files(base, ours, theirs)
-        stops = _stops(planned.ref, merged.files)
-        planned.result = theirs if stops else merged.files
-        if not merged.conflicts and not stops:
+        is_invalid = _is_invalid(planned.ref, merged.files)
+        planned.result = theirs if is_invalid else merged.files
+        if not merged.conflicts and not is_invalid:
             return planned
         planned.arrival = Arrival.CONFLICT
         # The person's side wins in the overlapping lines; the remote's lines there wait as the
         # proposal.
         local_merge = merge_resource(here, base, theirs, ours)
-        planned.why = (
-            f"{name} and this library both changed "
-            f"{name_overlaps(local_merge) or 'its frontmatter'}"
-        )
-        if local_merge.files != ours and not _stops(planned.ref, local_merge.files):
+        overlaps = name_overlaps(local_merge) or "its frontmatter"
+        planned.why = f"{name} and this library both changed {overlaps}"
+        if local_merge.files != ours and not _is_invalid(planned.ref, local_merge.files):
             planned.local_merge = local_merge.files
             planned.why += "; yours stays there, with every other change of both"
         return planned
 
     def _must_wait(self, planned: PlannedResource, frozen: bool) -> str:
-        """Return why only a person's own decision lets this in, '' where a yes to the whole pull
-        does.
-        """
+        """Return why a yes to the whole pull is not enough for this, '' where it is."""
         if planned.ref.kind is Kind.MEMORY and planned.ref.name == SOUL:
             return "it is written by a person alone"
-        chain = [self._reader.content(planned.ref, tree) for tree in self._trees_of(planned.ref)]
-        later = (
-            chain[:-1]
-            if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED)
-            else chain
-        )
-        if frozen or any(content.frozen for content in later):
+        contents = [self._reader.content(planned.ref, tree) for tree in self._trees_of(planned.ref)]
+        # The content that arrives may itself be frozen. A frozen content in a commit before it, or
+        # below a merge, forbids the change that follows it.
+        if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED):
+            contents = contents[:-1]
+        if frozen or any(content.frozen for content in contents):
             return "it is frozen"
         if planned.blocks:
             return "the scan found something of high severity"
         is_merged = planned.arrival is Arrival.MERGED or planned.local_merge is not None
         if is_merged and planned.ref in self._mirror.held_back:
-            # The merged text has it, and the next push sends that.
+            # The merged text has the secret, and the next push would send it.
             return "a secret keeps what is here from the remote"
         return ""
 
@@ -235,17 +214,18 @@ class Pull:
 
     def accept(self, consent: Consent) -> PullResult:
         """Store what may be stored, and propose the rest. Raises as every write."""
+        # Consent is for the trees that the person was shown: a new comparison may find others.
         shown_trees = {resource.ref: resource.trees[1] for resource in self._planned}
         for attempt in range(_TRIES):
             try:
-                return self._accept(consent, shown_trees)
+                return self._try_accept(consent, shown_trees)
             except VersionConflict:
                 if attempt == _TRIES - 1:
                     raise
                 self._plan()  # another process changed the library meanwhile
         raise AssertionError
 
-    def _accept(self, consent: Consent, shown_trees: Mapping[Ref, str]) -> PullResult:
+    def _try_accept(self, consent: Consent, shown_trees: Mapping[Ref, str]) -> PullResult:
         if not self.head or not self.commits:
             if self.head:
                 self._mirror.state = replace(self._mirror.state, seen=self.head)
@@ -258,11 +238,12 @@ class Pull:
         for resource in self._planned:
             if resource.arrival is not Arrival.REFUSED:
                 resource.why = self._wait_reason(resource, consent, shown_trees) or resource.why
-        apply = PullTransaction(
+        transaction = PullTransaction(
             self._mirror, self._reader, self._planned, self._changes, self.commits, self.head
         )
-        result = apply.run()
-        # After the transaction: an approval names a content that has to be here.
+        result = transaction.run()
+        # After the transaction, because an approval names a content of the library. After a crash
+        # in between these contents are untrusted.
         self._vouch()
         import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
         result.warnings.extend(self._checkout())
@@ -270,18 +251,17 @@ class Pull:
         return result
 
     def _purged_elsewhere(self) -> list[str]:
-        """Return the hashes of what was purged elsewhere, and whose bytes are here."""
-        here = (
-            (name, self._library.store.backend.maintenance.packed_blob(name))
-            for name in self._records.stones
+        """Return the hashes of the blobs that were purged elsewhere and whose bytes are here."""
+        packed_blob = self._library.store.backend.maintenance.packed_blob
+        blobs = ((name, packed_blob(name)) for name in self._records.stones)
+        return sorted(
+            name for name, blob in blobs if blob is not None and blob[1] not in TOMBSTONES
         )
-        return sorted(name for name, blob in here if blob is not None and blob[1] not in TOMBSTONES)
 
     def _is_signed(self, resource: PlannedResource) -> bool:
-        """Return whether somebody whose key the person listed approved a content that was never
-        here before.
+        """Return whether the owner of a listed key approved the content, which was never here.
 
-        An older version that was approved once would else come back without a question.
+        Otherwise an older version that was approved once would come back without a question.
         """
         tree = resource.theirs.manifest.tree
         if not _can_be_approved(resource):
@@ -295,32 +275,29 @@ class Pull:
         return all(version.tree != tree for version in versions)
 
     def _vouch(self) -> None:
-        """Note what was approved elsewhere as approved.
+        """Record the approvals of others for the contents that are heads now.
 
-        Where approvals are locked here, only this lock's count.
+        Where approvals are locked here, only those of this lock count.
         """
+        store = self._library.store
+        identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
         for resource in self._planned:
-            head = self._library.store.head_or_none(resource.ref) if resource.approved else None
-            if (
-                head is not None
-                and resource.arrival in ACCEPTED
-                and head.tree == resource.theirs.manifest.tree
-            ):
-                identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
+            if not resource.approved or resource.arrival not in ACCEPTED:
+                continue
+            head = store.head_or_none(resource.ref)
+            if head is not None and head.tree == resource.theirs.manifest.tree:
                 content = [(head.id, head.tree)]
-                self._library.store.backend.attestations.vouch(
-                    content, self._library.store.now(), identity
-                )
+                store.backend.attestations.vouch(content, store.now(), identity)
 
     def _wait_reason(
         self, resource: PlannedResource, consent: Consent, shown_trees: Mapping[Ref, str]
     ) -> str:
+        """Return why a resource waits, '' where it does not; mark it as waiting."""
         why = resource.must_wait
         if resource.approved and not why:
             return ""
-        if not why and (
-            consent is Consent.NONE or shown_trees.get(resource.ref) != resource.trees[1]
-        ):
+        was_shown = shown_trees.get(resource.ref) == resource.trees[1]
+        if not why and (consent is Consent.NONE or not was_shown):
             why = "no person was asked"
         if not why and consent is Consent.UNATTENDED and resource.asks:
             why = "the scan found what a person is to see"
@@ -329,11 +306,11 @@ class Pull:
         return why
 
     def _checkout(self) -> list[str]:
-        went = [resource for resource in self._planned if resource.is_written]
-        new = [resource.ref for resource in went if resource.arrival is Arrival.NEW]
-        warnings = self._library.checkout(
-            [resource.ref for resource in went if resource.arrival is not Arrival.NEW]
-        )
+        """Write the changed resources into watched folders; return the warnings."""
+        written = [resource for resource in self._planned if resource.is_written]
+        new = [resource.ref for resource in written if resource.arrival is Arrival.NEW]
+        changed = [resource.ref for resource in written if resource.arrival is not Arrival.NEW]
+        warnings = self._library.checkout(changed)
         return warnings + self._library.checkout(new, created=True)
 
 
@@ -354,15 +331,19 @@ def _describe(resource: PlannedResource) -> IncomingResource:
     )
 
 
-def _stops(ref: Ref, files: Files) -> bool:
-    """Return whether these files are no content that this resource may have."""
+def _urgency(resource: IncomingResource) -> tuple[bool, bool, str]:
+    """Return the key that orders resources: first those not imported, then those with findings."""
+    is_imported = resource.arrival not in (Arrival.REFUSED, Arrival.WAITS)
+    return is_imported, not resource.findings, resource.ref
+
+
+def _is_invalid(ref: Ref, files: Files) -> bool:
+    """Return whether a problem in these files keeps them from being a version of the resource."""
     return bool(blocking_problems(find_problems(ref.kind, ref.name, files)))
 
 
 def _can_be_approved(resource: PlannedResource) -> bool:
-    """Return whether what comes is the remote's content as it is, which an approval
-    there is about.
-    """
+    """Return whether the remote's content would arrive unchanged: an approval is about that one."""
     return resource.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(resource.theirs.manifest)
 
 

@@ -1,12 +1,12 @@
-"""What lies beside the resources in a remote, as JSON in a folder for each library.
+"""The records beside the resources in a remote, as JSON in a folder for each library.
 
     .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; elsewhere they count nothing
     .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where
                                           approvals are locked
-    .evolvable/LIBRARY/tombstones.json    what was purged, by hash
+    .evolvable/LIBRARY/tombstones.json    blobs that were purged, by hash
     .evolvable/LIBRARY/learned.jsonl      learned tasks, where a person chose them
-    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only
-    raise a look
+    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; these
+                                          can only raise a look
 
 Anybody who may push can write any of it. Only a signature by a key that the person listed makes an
 approval count.
@@ -15,7 +15,7 @@ approval count.
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,9 +37,7 @@ _READ = r"evidence\.jsonl|approvals\.json|tombstones\.json|looks\.jsonl"
 _FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/({_READ})")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PERSON, _APPROVED = "person", "approved"
-"""The words of the records for a content that a person wrote, and for one that a person
-approved.
-"""
+"""Values of `trust`: a content that a person wrote, and one that a person approved."""
 
 _QUOTES = ("evidence", "task_type")
 """Fields of evidence that may hold words of a session."""
@@ -47,13 +45,15 @@ _QUOTES = ("evidence", "task_type")
 _line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 Chooses = Callable[[Ref], bool]
+"""Returns whether a resource goes to a remote, and may come from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedApproval:
     """A person's decision for a content.
 
-    tree: its identity in every library. signature: '' where none was made.
+    tree: the identity of the content in every library. trust: `person` or `approved`. key,
+    signature: '' where none was made.
     """
 
     ref: str
@@ -76,6 +76,9 @@ class SignedApproval:
             )
         except (ValueError, EvolvableError):
             return False
+
+
+_APPROVAL_FIELDS = ("ref", "tree", "at", "trust", "key", "signature")
 
 
 class LookRecords(Protocol):
@@ -102,32 +105,27 @@ def write_records(
     looks: LookRecords | None,
     held_back: Collection[Ref] = (),
 ) -> dict[str, bytes]:
-    """Return the files of this library, by name. before: those that the remote has, whose
-    signatures are kept.
+    """Return the files of this library, by name.
 
-    parts: what the person chose to send besides. held_back: resources whose newest version the
-    remote does not get; their approvals there stay as they are. Raises as `Caller.signer.unlock`.
+    parts: the optional parts that the person chose to send. before: the files that the remote has,
+    whose signatures are kept. held_back: resources whose newest version the remote does not get;
+    their approvals there stay as they are. Raises as `Caller.signer.unlock`.
     """
     heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
+    refs = [head.ref for head in heads.values()]
+    approvals = _approvals(library, caller, heads, before.get("approvals.json", b""), held_back)
     files = {
         "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
-        "approvals.json": _document(
-            _approvals(library, caller, heads, before.get("approvals.json", b""), held_back)
-        ),
+        "approvals.json": _document(approvals),
         "tombstones.json": _document(_tombstones(library)),
         "learned.jsonl": _lines(_learned_tasks(library, heads)) if "learned" in parts else b"",
-        "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()])
-        if looks
-        else b"",
+        "looks.jsonl": looks.export(library, caller, refs) if looks else b"",
     }
     return {name: data for name, data in files.items() if data or before.get(name)}
 
 
 def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(f"{_line(record)}\n" for record in records).encode(
-        "utf-8",
-        "replace",
-    )
+    return "".join(f"{_line(record)}\n" for record in records).encode("utf-8", "replace")
 
 
 def _document(records: Iterable[Mapping[str, Any]]) -> bytes:
@@ -140,7 +138,7 @@ def _evidence(
 ) -> Iterator[dict[str, Any]]:
     """Yield the evidence of this library's own sessions.
 
-    A version is named by its content, whose number differs.
+    A version is named by its content, because its number differs between libraries.
     """
     trees: dict[Ref, dict[int, str]] = {}
     kinds = ("use", "outcome", *(("sighting",) if "sessions" in parts else ()))
@@ -148,12 +146,11 @@ def _evidence(
         columns = [column for column in SHAPES[kind] if column != "ref"]
         for ref, values in library.store.backend.evidence.export_rows(kind, [*columns, "origin"]):
             row = dict(zip(columns, values, strict=False))
-            # Evidence that was imported stays its owner's: it would else come back to them as
-            # another's.
+            # Imported evidence is not sent: it would come back to its owner as another library's.
             if ref is None or values[-1] == "import" or not chooses(ref):
                 continue
             if ref not in trees:
-                trees[ref] = _numbers(library, ref)
+                trees[ref] = _trees_by_number(library, ref)
             tree = trees[ref].get(row.pop("version"))
             if tree is not None:
                 yield {"type": kind, "ref": str(ref), "tree": tree} | _without_words(row, parts)
@@ -167,7 +164,7 @@ def _without_words(row: dict[str, Any], parts: Collection[str]) -> dict[str, Any
     return {key: None if key in hidden else value for key, value in row.items()}
 
 
-def _numbers(library: Library, ref: Ref) -> dict[int, str]:
+def _trees_by_number(library: Library, ref: Ref) -> dict[int, str]:
     head = library.store.head_or_none(ref)
     versions = library.store.backend.versions(head.id, 100_000) if head is not None else []
     return {version.number: version.tree for version in versions}
@@ -183,46 +180,29 @@ def _approvals(
     earlier = {(approval.ref, approval.tree): approval for approval in read_approvals(before)}
     unchanged_refs = set(map(str, held_back))
     yield from (asdict(approval) for approval in earlier.values() if approval.ref in unchanged_refs)
-    heads = {
-        identity: head for identity, head in heads.items() if str(head.ref) not in unchanged_refs
-    }
+    heads = {id_: head for id_, head in heads.items() if str(head.ref) not in unchanged_refs}
     signer = caller.signer if library.lock is not None else None
-    # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is
-    # signed is looked up.
-    written = (
-        {key for key, approval in earlier.items() if approval.trust == _PERSON}
-        if signer is None
-        else set()
-    )
-    authors = authorships(
-        library,
-        [
-            listed_head.id
-            for listed_head in heads.values()
-            if (str(listed_head.ref), listed_head.tree) not in written
-        ],
-    )
-    for identity, head in sorted(
-        heads.items(),
-        key=lambda item: str(item[1].ref),
-    ):
+    # The author of a head is looked up unless the remote's file says that a person wrote it: the
+    # look-up takes longest. Anybody who may push can write that file, so every head is looked up
+    # before it is signed.
+    written = set[tuple[str, str]]()
+    if signer is None:
+        written = {key for key, approval in earlier.items() if approval.trust == _PERSON}
+    unknown = [head for head in heads.values() if (str(head.ref), head.tree) not in written]
+    authors = authorships(library, [head.id for head in unknown])
+    for identity, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         author = authors.get(identity)
         if author is not None and not author.stands:
             continue
-        level = _APPROVED if author is not None and author.approved else _PERSON
-        current = earlier.get((str(head.ref), head.tree))
-        if current is None or (signer is not None and current.key != signer.key):
-            current = SignedApproval(str(head.ref), head.tree, library.store.now(), level)
+        trust = _APPROVED if author is not None and author.approved else _PERSON
+        approval = earlier.get((str(head.ref), head.tree))
+        if approval is None or (signer is not None and approval.key != signer.key):
+            approval = SignedApproval(str(head.ref), head.tree, library.store.now(), trust)
             if signer is not None:
                 signer.unlock()
-                signature = signer.sign(current.statement).hex()
-                current = SignedApproval(
-                    current.ref, current.tree, current.at, current.trust, signer.key, signature
-                )
-        yield {
-            name: getattr(current, name)
-            for name in ("ref", "tree", "at", "trust", "key", "signature")
-        }
+                signature = signer.sign(approval.statement).hex()
+                approval = replace(approval, key=signer.key, signature=signature)
+        yield {name: getattr(approval, name) for name in _APPROVAL_FIELDS}
 
 
 def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
@@ -233,23 +213,18 @@ def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
 
 def _learned_tasks(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
     for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
-        # What transcripts taught stays on this machine, as the person was told.
-        for task in (
-            task for task in tasks if not task.held_out and task.source is not TaskSource.TRANSCRIPT
-        ):
-            yield {
-                "ref": str(heads[resource].ref),
-                "task": task.task,
-                "at": task.at,
-                "against": task.against,
-            }
+        ref = str(heads[resource].ref)
+        for task in tasks:
+            # The tasks of transcripts stay on this machine, as the person was told.
+            if not task.held_out and task.source is not TaskSource.TRANSCRIPT:
+                yield {"ref": ref, "task": task.task, "at": task.at, "against": task.against}
 
 
 @dataclass(slots=True)
 class IncomingRecords:
-    """What lies beside the resources of a remote.
+    """The records that lie beside the resources of a remote.
 
-    stones: by hash, with the size that the bytes had.
+    approvals: by ref and tree. stones: tombstones by hash, with the size that the bytes had.
     """
 
     approvals: dict[tuple[str, str], list[SignedApproval]] = field(default_factory=dict)
@@ -267,12 +242,12 @@ class IncomingRecords:
 def read_records(
     paths: Iterable[str], read: Callable[[str], bytes], own: str, keys: Collection[str]
 ) -> IncomingRecords:
-    """Return the records in these files; what is damaged or unknown is left out.
+    """Return the records in these files, without damaged and unknown ones.
 
-    own: this library's own folder. keys: those that the person listed; approvals are read where
-    there are any.
+    read: returns the content of a file. own: this library's own folder, which is skipped. keys:
+    those that the person listed; without any no approval is read.
     """
-    found = IncomingRecords()
+    records = IncomingRecords()
     for path in paths:
         match = _FILE.fullmatch(path)
         if match is None or match[1] == own or (match[2] == "approvals.json" and not keys):
@@ -280,18 +255,18 @@ def read_records(
         data = read(path)
         if match[2] == "approvals.json":
             for approval in read_approvals(data):
-                found.approvals.setdefault((approval.ref, approval.tree), []).append(approval)
+                records.approvals.setdefault((approval.ref, approval.tree), []).append(approval)
         elif match[2] == "tombstones.json":
-            found.stones |= dict(_read_stones(data))
+            records.stones |= dict(_read_stones(data))
         elif match[2] == "looks.jsonl":
-            found.looks.append(data)
+            records.looks.append(data)
         else:
-            found.evidence += _read_lines(data)
-    return found
+            records.evidence += _read_lines(data)
+    return records
 
 
 def is_record(path: str) -> bool:
-    """Return whether a file of a remote is one of those that are read."""
+    """Return whether a file of a remote is one of the records that are read."""
     return _FILE.fullmatch(path) is not None
 
 
@@ -300,29 +275,26 @@ def _read_document(data: bytes) -> list[dict[str, Any]]:
         document = json.loads(data) if data else []
     except (ValueError, RecursionError):
         return []
-    return (
-        [record for record in document if isinstance(record, dict)][:MAX_RECORDS]
-        if isinstance(document, list)
-        else []
-    )
+    if not isinstance(document, list):
+        return []
+    return [record for record in document if isinstance(record, dict)][:MAX_RECORDS]
 
 
 def _read_lines(data: bytes) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for line in data.split(b"\n", MAX_RECORDS)[:MAX_RECORDS]:
         try:
             record = json.loads(line) if line else None
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def read_approvals(data: bytes) -> list[SignedApproval]:
     """Return the approvals in a file; their signatures are not checked."""
-    names = ("ref", "tree", "at", "trust", "key", "signature")
-    rows = ([record.get(name) for name in names] for record in _read_document(data))
+    rows = ([record.get(name) for name in _APPROVAL_FIELDS] for record in _read_document(data))
     return [
         SignedApproval(*map(str, row))
         for row in rows
@@ -339,11 +311,8 @@ def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
         at, actor, reason, kind = (
             str(record.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind")
         )
-        notice = (
-            f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n".encode(
-                "utf-8", "replace"
-            )
-        )
+        text = f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n"
+        notice = text.encode("utf-8", "replace")
         yield name, (Tombstone(at, actor, reason, kind, notice), size)
 
 
@@ -355,8 +324,7 @@ def purged_hashes(data: bytes) -> set[str]:
 def import_records(
     library: Library, records: IncomingRecords, chooses: Chooses, looks: LookRecords | None
 ) -> None:
-    """Add the evidence of others as history that counts nothing, as far as it is about contents
-    that are here.
+    """Add the evidence of others about contents of this library, as history that counts nothing.
 
     Their looks at test tasks are added to those of this library.
     """
@@ -364,11 +332,8 @@ def import_records(
         for lines in records.looks:
             looks.add(library.store.home, lines)
     resources: dict[str, tuple[int, int]] = {}
-    import_evidence(
-        library.store,
-        list(_number_records(library, records.evidence, chooses, resources)),
-        resources,
-    )
+    numbered = list(_number_records(library, records.evidence, chooses, resources))
+    import_evidence(library.store, numbered, resources)
 
 
 def _number_records(
@@ -377,6 +342,10 @@ def _number_records(
     chooses: Chooses,
     resources: dict[str, tuple[int, int]],
 ) -> Iterator[dict[str, Any]]:
+    """Yield the records about contents that are here, each with the version's number here.
+
+    Add the id and the newest version of each resource to `resources`, by its ref.
+    """
     numbers: dict[str, dict[str, int]] = {}
     for record in records:
         try:
@@ -387,8 +356,8 @@ def _number_records(
                 continue
             if name not in numbers:
                 head = library.store.head_or_none(ref)
-                trees = {tree: number for number, tree in _numbers(library, ref).items()}
-                numbers[name] = trees
+                trees = _trees_by_number(library, ref)
+                numbers[name] = {tree: number for number, tree in trees.items()}
                 resources[name] = (head.id, head.latest) if head else (0, 0)
             number = numbers[name].get(str(record.get("tree")), 0)
             checked = check_evidence({**record, "ref": name, "version": number}) if number else None

@@ -1,8 +1,8 @@
 """Compare the trees of commits, folder by folder, and count the folders.
 
-git's own walk of a tree has no limit: a few small objects that name one another many times hold
-more folders than anybody can walk. A folder of a resource is compared by its id and entered only
-where a merge asks for it.
+git's own walk of a tree has no limit: a few small objects that name one another many times describe
+more folders than any process can walk. The folder of a resource is compared by its id. It is
+entered only to compare a merge commit with several parents.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,33 +15,39 @@ from evolvable_teams.remotes.layout import locate, may_hold_resources
 
 # Counted for the whole pull, so that many small commits cannot add up to an endless walk.
 MAX_FOLDERS = 200_000
-"""Folders that are compared for one pull, and FOLDERS_OF_A_COMMIT more for each commit."""
+"""Folders that may be compared for one pull, besides FOLDERS_OF_A_COMMIT for each commit."""
 
 FOLDERS_OF_A_COMMIT = 1_000
+"""Folders that may be compared for each commit of a pull."""
+
 MAX_TREE = 32 * 2**20
-"""Bytes of one tree, and of what lies beside the resources."""
+"""Bytes of one tree object, and of one file beside the resources."""
 
 MAX_FOLDERS_INSIDE = 1_000
 """Folders of one resource."""
 
 FOLDER, LINK, SUBMODULE = 0o040000, 0o120000, 0o160000
-_TYPE = 0o170000  # the part of a mode that says file, folder or link
+MODE_TYPE = 0o170000
+"""The bits of a mode that tell files, folders, links and submodules apart."""
+
 _ID_SIZE = 20  # bytes of a SHA-1
 _ENTRIES_OF_A_FOLDER = 100  # a larger folder counts as several: it takes as long to compare
 _MAX_PATH = 4_096  # bytes
-_KEPT = 32 * 2**20  # bytes of the trees that stay in memory
+_CACHED = 32 * 2**20  # bytes of the trees that stay in memory
 
 TreeEntry = tuple[int, bytes]
 """The mode and the id of an entry."""
 
 Tree = dict[bytes, TreeEntry]
+"""The entries of one folder, by name."""
 
 
 @dataclass(slots=True)
 class TreeChanges:
     """What differs between trees.
 
-    others: path -> (mode, id) of the files of no resource; id '': gone.
+    refs: resources. others: path -> (mode, id) of files that belong to no resource; id '' for a
+    file that is gone.
     """
 
     refs: set[Ref] = field(default_factory=set)
@@ -54,14 +60,14 @@ class TreeWalk:
     def __init__(self, read: Callable[[str], bytes], most: int) -> None:
         """read: returns the content of a tree by its id.
 
-        most: files beside the resources that may differ.
+        most: how many files beside the resources may differ.
         """
         self._read, self._most, self._left = read, most, MAX_FOLDERS
         self._cache: dict[str, Tree] = {}
         self._size = 0
 
     def allow(self, commits: int) -> None:
-        """Let the walk compare the folders of so many commits more."""
+        """Raise the limit of folders for so many commits."""
         self._left += FOLDERS_OF_A_COMMIT * commits
 
     def entries(self, identity: str) -> Tree:
@@ -69,61 +75,61 @@ class TreeWalk:
 
         Raises RemoteFailed for a damaged one, TooLarge.
         """
-        found = self._cache.get(identity)
-        if found is None:
+        tree = self._cache.get(identity)
+        if tree is None:
             data = self._read(identity) if identity else b""
             try:
-                found = tree_entries(data, _ID_SIZE)
+                tree = tree_entries(data, _ID_SIZE)
             except GitDamaged as error:
                 raise RemoteFailed(
                     f"The tree {identity[:12]} cannot be read: {error}.", "Nothing was imported."
                 ) from None
             self._size += len(data)
             # Emptied whole: which trees come again cannot be known, and reading one again is cheap.
-            if self._size > _KEPT:
+            if self._size > _CACHED:
                 self._cache, self._size = {}, len(data)
-            self._cache[identity] = found
-        return found
+            self._cache[identity] = tree
+        return tree
 
     def changes(self, new: str, old: str) -> TreeChanges:
         """Return what differs between two trees. Raises TooLarge, RemoteFailed."""
-        found = TreeChanges()
+        changes = TreeChanges()
         waiting = [(b"", (new, old))]
         while waiting:
             above, trees = waiting.pop()
             for name, (now, before) in self._differences(trees):
                 path = _join_path(above, name)
-                if _file(now) != _file(before):
-                    file = _file(now)
-                    found.others[path] = (file[0], file[1].hex()) if file else (0, "")
-                    self._check_count(len(found.others))
-                if _folder(now) != _folder(before):
+                if _as_file(now) != _as_file(before):
+                    file = _as_file(now)
+                    changes.others[path] = (file[0], file[1].hex()) if file else (0, "")
+                    self._check_count(len(changes.others))
+                if _as_folder(now) != _as_folder(before):
                     ref = _resource_in(path)
                     if ref is not None:
-                        found.refs.add(ref)
+                        changes.refs.add(ref)
                     else:
-                        waiting.append((path, (_folder(now), _folder(before))))
-        return found
+                        waiting.append((path, (_as_folder(now), _as_folder(before))))
+        return changes
 
     def changed_refs(self, new: str, olds: Sequence[str]) -> set[Ref]:
         """Return the resources of which a file differs from all the other trees.
 
         Raises TooLarge, RemoteFailed.
         """
-        found = set[Ref]()
+        refs = set[Ref]()
         waiting = [(b"", (new, *olds))]
         while waiting:
             above, trees = waiting.pop()
             for name, entries in self._differences(trees):
-                path, folders = _join_path(above, name), tuple(map(_folder, entries))
+                path, folders = _join_path(above, name), tuple(map(_as_folder, entries))
                 if folders[0] in folders[1:]:
                     continue
                 ref = _resource_in(path)
-                if ref is None and may_hold_resources(_text(path)):
+                if ref is None and may_hold_resources(_decode(path)):
                     waiting.append((path, folders))
                 elif ref is not None and (len(folders) == 2 or self._has_own_file(folders)):
-                    found.add(ref)
-        return found
+                    refs.add(ref)
+        return refs
 
     def files(self, tree: str) -> Iterator[bytes]:
         """Yield the paths of the files of a tree. Raises TooLarge, RemoteFailed."""
@@ -134,14 +140,15 @@ class TreeWalk:
                 count += 1
                 self._check_count(count)
                 path = _join_path(above, name)
-                if _file(now):
+                if _as_file(now):
                     yield path
                 else:
-                    waiting.append((path, _folder(now)))
+                    waiting.append((path, _as_folder(now)))
 
     def _has_own_file(self, folders: tuple[str, ...]) -> bool:
-        """Return whether a file of the first folder differs from all the others; True for a folder
-        without an end.
+        """Return whether a file of the first folder differs from that of every other folder.
+
+        True for a folder of more than MAX_FOLDERS_INSIDE, which a later step refuses.
         """
         waiting, count = [folders], 0
         while waiting:
@@ -149,18 +156,19 @@ class TreeWalk:
             if count > MAX_FOLDERS_INSIDE:
                 return True
             for _, entries in self._differences(waiting.pop()):
-                files, inner = tuple(map(_file, entries)), tuple(map(_folder, entries))
+                files, subfolders = tuple(map(_as_file, entries)), tuple(map(_as_folder, entries))
                 if files[0] not in files[1:]:
                     return True
-                if inner[0] not in inner[1:]:
-                    waiting.append(inner)
+                if subfolders[0] not in subfolders[1:]:
+                    waiting.append(subfolders)
         return False
 
     def _differences(
         self, trees: tuple[str, ...]
     ) -> Iterator[tuple[bytes, tuple[TreeEntry | None, ...]]]:
-        """Yield the entries in which the first tree differs from all the others, with those of
-        every tree.
+        """Yield the names under which the first tree differs from all the others.
+
+        With each name comes the entry of every tree.
         """
         sides = [self.entries(tree) for tree in trees]
         self._left -= 1 + sum(map(len, sides)) // _ENTRIES_OF_A_FOLDER
@@ -183,12 +191,14 @@ class TreeWalk:
             )
 
 
-def _file(entry: TreeEntry | None) -> TreeEntry | None:
-    return entry if entry is not None and entry[0] & _TYPE != FOLDER else None
+def _as_file(entry: TreeEntry | None) -> TreeEntry | None:
+    """Return an entry that is no folder, None for any other."""
+    return entry if entry is not None and entry[0] & MODE_TYPE != FOLDER else None
 
 
-def _folder(entry: TreeEntry | None) -> str:
-    return entry[1].hex() if entry is not None and entry[0] & _TYPE == FOLDER else ""
+def _as_folder(entry: TreeEntry | None) -> str:
+    """Return the id of an entry that is a folder, '' for any other."""
+    return entry[1].hex() if entry is not None and entry[0] & MODE_TYPE == FOLDER else ""
 
 
 def _join_path(above: bytes, name: bytes) -> bytes:
@@ -201,8 +211,8 @@ def _join_path(above: bytes, name: bytes) -> bytes:
 
 
 def _resource_in(folder: bytes) -> Ref | None:
-    return locate(f"{_text(folder)}/x")
+    return locate(f"{_decode(folder)}/x")
 
 
-def _text(name: bytes) -> str:
+def _decode(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")

@@ -33,22 +33,24 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import Errors, ImportStaging, ReleasePolicy
 
 MAX_PIECE = 48 * 2**20
-"""Characters of one value or element: the largest file, every character of it escaped, and some
-room.
+"""Characters of one value or element.
+
+The largest file fits with every character escaped.
 """
 
 MAX_LOOKS = 64 * 2**20
 """Bytes of all records of looks."""
 
-# 256 KiB: some hundred records for each read of the disk.
+# Some hundred records for each read of the disk.
 _CHUNK = 2**18
+"""Bytes that are read at once."""
+
 _BLANK = " \t\r\n"
 _decode = json.JSONDecoder().raw_decode
 
 
 def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of the object in `stream`; for a list, (key, element) for each of its
-    elements.
+    """Yield (key, value) of the object in `stream`; of a list, (key, element) for each element.
 
     Raises InvalidArchive where the text is not UTF-8, not JSON or not one object, TooLarge for an
     endless piece.
@@ -58,14 +60,14 @@ def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
         key = text.value()
         # JSON allows only texts as keys; the decoder is called at any place here.
         if not isinstance(key, str):
-            raise _not_json()
+            raise _make_json_error()
         text.expect(":")
         if text.skip() == "[":
             yield from ((key, text.value()) for _ in text.items("[", "]"))
         else:
             yield key, text.value()
     if text.skip():
-        raise _not_json()
+        raise _make_json_error()
 
 
 class _JsonReader:
@@ -83,14 +85,14 @@ class _JsonReader:
                 if self._window[self._at] not in _BLANK:
                     return self._window[self._at]
                 self._at += 1
-            if not self._more():
+            if not self._read_more():
                 return ""
 
     def expect(self, allowed: str) -> str:
         """Take and return the next character, which is one of `allowed`."""
         character = self.skip()
         if not character or character not in allowed:
-            raise _not_json()
+            raise _make_json_error()
         self._at += 1
         return character
 
@@ -115,23 +117,24 @@ class _JsonReader:
                 value, end = _decode(self._window, self._at)
                 # A number at the end of the window may go on behind it ('' is in every text).
                 # 12 may be the beginning of 12.5e3.
-                if self._window[end : end + 1] not in ".eE" or not self._more():
+                if self._window[end : end + 1] not in ".eE" or not self._read_more():
                     self._at = end
                     return value
             except json.JSONDecodeError as error:
-                if not self._more():
-                    raise _not_json() from error
-            except (
-                ValueError,
-                RecursionError,
-            ) as error:  # numbers of thousands of digits, brackets without end
-                raise _not_json() from error
+                if not self._read_more():
+                    raise _make_json_error() from error
+            # Numbers of thousands of digits, brackets without end.
+            except (ValueError, RecursionError) as error:
+                raise _make_json_error() from error
 
-    def _more(self) -> bool:
-        """Read on, as much again as there is, so that a long piece is not parsed over and over."""
+    def _read_more(self) -> bool:
+        """Read more text; return whether there was any.
+
+        The amount doubles each time, so that a long piece is not parsed again for each chunk.
+        """
         if self._ended:
             return False
-        # What was taken is dropped, so that memory holds one piece and not the archive.
+        # Text that was taken is dropped, so that memory holds one piece and not the archive.
         rest = self._window[self._at :]
         if len(rest) > MAX_PIECE:
             raise TooLarge(
@@ -141,20 +144,13 @@ class _JsonReader:
         # `final` makes the decoder refuse a cut-off character at the end.
         self._ended = not data
         try:
-            self._window, self._at = (
-                rest
-                + self._decoder.decode(
-                    data,
-                    final=self._ended,
-                ),
-                0,
-            )
+            self._window, self._at = rest + self._decoder.decode(data, final=self._ended), 0
         except UnicodeDecodeError as error:
-            raise _not_json() from error
+            raise _make_json_error() from error
         return not self._ended
 
 
-def _not_json() -> InvalidArchive:
+def _make_json_error() -> InvalidArchive:
     return InvalidArchive(
         "The archive is cut off or is not JSON as `evolvable export` writes it.",
         "Nothing was imported; export again.",
@@ -199,32 +195,27 @@ class ArchiveReader:
             # anything is staged.
             _check_header(header)
             if not isinstance(value, dict):
-                raise _invalid(key, "one is not an object")
+                raise _make_record_error(key, "one is not an object")
             try:
                 add[key](value)
             # KeyError and TypeError: a member is missing, or an object stands where a text belongs.
             except (KeyError, TypeError, UnicodeEncodeError, OverflowError, *Errors) as error:
-                raise _invalid(
-                    key,
-                    f"{ascii(value)[:80]} cannot be kept ({error})",
-                ) from error
+                why = f"{ascii(value)[:80]} cannot be kept ({error})"
+                raise _make_record_error(key, why) from error
         _check_header(header)
 
     def _add_operation(self, record: dict[str, Any]) -> None:
         _check_shape("operations", record, _OPERATION)
         texts, numbers = record["evidence"], record["undoes"]
-        if (
-            record["actor"] not in set(Actor)
-            or not _is_timestamp(record["at"])
-            or not record["reason"].strip()
-        ):
-            raise _invalid("operations", f"{record['id']} has no actor, time or reason")
+        is_actor = record["actor"] in set(Actor)
+        if not is_actor or not _is_timestamp(record["at"]) or not record["reason"].strip():
+            raise _make_record_error("operations", f"{record['id']} has no actor, time or reason")
         # type(), not isinstance(): True is an int for Python, and no number in an archive.
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
-            raise _invalid("operations", f"{record['id']} has other evidence than texts")
+            raise _make_record_error("operations", f"{record['id']} has other evidence than texts")
         principal, via = record.get("principal"), record.get("via") or ""
         if principal not in {None, *Principal} or type(via) is not str:
-            raise _invalid("operations", f"{record['id']} has an unknown principal")
+            raise _make_record_error("operations", f"{record['id']} has an unknown principal")
         fields = [*(record[key] for key in _OPERATION if key != "id"), principal, via]
         self._staging.add_operation(record["id"], fields)
 
@@ -233,10 +224,10 @@ class ArchiveReader:
         try:
             ref = Ref.parse(record["ref"]).at(None)
         except InvalidRef as error:
-            raise _invalid("changes", error.text) from error
+            raise _make_record_error("changes", error.text) from error
         chained, files = record.get("hash"), record.get("files")
         if (chained is None) != (files is None) or type(chained) not in (str, NoneType):
-            raise _invalid("changes", f"one of {ref} has no hash or no files")
+            raise _make_record_error("changes", f"one of {ref} has no hash or no files")
         if files is not None:
             _check_files(ref, files)
         self._staging.add_change(record["operation"], ref, record["after"], chained, files)
@@ -244,13 +235,12 @@ class ArchiveReader:
     def _add_blob(self, record: dict[str, Any]) -> None:
         text, encoded, name = record.get("text"), record.get("base64"), record.get("sha256")
         try:
-            data = (
-                text.encode("utf-8")
-                if isinstance(text, str)
-                else base64.b64decode(str(encoded), validate=True)
-            )
+            if isinstance(text, str):
+                data = text.encode("utf-8")
+            else:
+                data = base64.b64decode(str(encoded), validate=True)
         except (UnicodeEncodeError, binascii.Error) as error:
-            raise _invalid("blobs", f"{ascii(name)[:80]} cannot be read") from error
+            raise _make_record_error("blobs", f"{ascii(name)[:80]} cannot be read") from error
         if len(data) > MAX_FILE:
             raise TooLarge(
                 f"A file of the archive has {len(data):,} bytes.",
@@ -259,9 +249,10 @@ class ArchiveReader:
         if "purged" in record:
             self._add_tombstone(str(name), record["purged"], data)
             return
-        # Not an error: a version that needs the real bytes is refused for missing them.
+        # Under a wrong name nobody finds it. That is no error here: a version that needs the real
+        # bytes is refused.
         if name != blob_hash(data):
-            return  # nobody finds it under a name that is not its own
+            return
         self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, purge: Any, data: bytes) -> None:
@@ -269,21 +260,14 @@ class ArchiveReader:
 
         It never replaces bytes that the library has or gets.
         """
-        if (
-            not isinstance(purge, dict)
-            or not _SHA256.fullmatch(name)
-            or not _is_timestamp(str(purge.get("at")))
-        ):
-            raise _invalid(
-                "blobs",
-                f"{ascii(name)[:80]} says of its purge {ascii(purge)[:80]}",
-            )
+        is_record = isinstance(purge, dict) and _is_timestamp(str(purge.get("at")))
+        if not is_record or not _SHA256.fullmatch(name):
+            why = f"{ascii(name)[:80]} says of its purge {ascii(purge)[:80]}"
+            raise _make_record_error("blobs", why)
         size = purge.get("size")
         if type(size) is not int or not 0 <= size <= MAX_FILE:
-            raise _invalid(
-                "blobs",
-                f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes",
-            )
+            why = f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes"
+            raise _make_record_error("blobs", why)
         # Cut, since an archive's author decides on their length.
         at, actor, reason, kind = (
             str(purge.get(key))[:1_000] for key in ("at", "actor", "reason", "kind")
@@ -294,13 +278,11 @@ class ArchiveReader:
 
     def _add_move(self, record: dict[str, Any]) -> None:
         _check_shape("moves of the channel", record, _MOVE)
-        is_valid = (
-            record["actor"] in set(Actor)
-            and record["policy"] in {None, *ReleasePolicy}
-            and _is_timestamp(record["at"])
-        )
-        if not is_valid or not all(map(_is_placement, record["placed"])):
-            raise _invalid("moves of the channel", f"{ascii(record)[:80]} cannot be read")
+        has_words = record["actor"] in set(Actor) and record["policy"] in {None, *ReleasePolicy}
+        are_placements = all(map(_is_placement, record["placed"]))
+        if not has_words or not _is_timestamp(record["at"]) or not are_placements:
+            why = f"{ascii(record)[:80]} cannot be read"
+            raise _make_record_error("moves of the channel", why)
         self._staging.add_move([record[key] for key in _MOVE])
 
     def _add_look(self, record: dict[str, Any]) -> None:
@@ -329,7 +311,7 @@ def check_evidence(record: dict[str, Any]) -> dict[str, Any] | None:
         return None
     _check_shape("evidence", record, fields, least=0)
     if not is_valid_record(record) or not _is_timestamp(record["at"]):
-        raise _invalid("evidence", f"{ascii(record)[:80]} cannot be read")
+        raise _make_record_error("evidence", f"{ascii(record)[:80]} cannot be read")
     return {"type": record["type"], **{key: record[key] for key in fields}}
 
 
@@ -352,25 +334,20 @@ def _check_shape(
     for key, types in fields.items():
         value = record.get(key)
         # type() again: a bool must not pass for a number.
-        if type(value) not in types or (
-            isinstance(value, int) and not least <= value < _MAX_INTEGER
-        ):
-            raise _invalid(where, f"{key} is {ascii(value)[:80]}")
+        has_type = type(value) in types
+        if not has_type or (isinstance(value, int) and not least <= value < _MAX_INTEGER):
+            raise _make_record_error(where, f"{key} is {ascii(value)[:80]}")
 
 
 def _check_files(ref: Ref, files: Any) -> None:
     """Raise InvalidArchive unless this is {path: [sha256, size, mode]}."""
     if not isinstance(files, dict) or len(files) > MAX_FILES:
-        raise _invalid("changes", f"one of {ref} has too many files or none")
+        raise _make_record_error("changes", f"one of {ref} has too many files or none")
     for path, entry in files.items():
-        if (
-            not isinstance(entry, list)
-            or [*map(type, entry)] != [str, int, int]
-            or not _SHA256.fullmatch(entry[0])
-        ):
-            raise _invalid(
-                "changes", f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}"
-            )
+        has_types = isinstance(entry, list) and [*map(type, entry)] == [str, int, int]
+        if not has_types or not _SHA256.fullmatch(entry[0]):
+            why = f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}"
+            raise _make_record_error("changes", why)
 
 
 def _is_placement(value: Any) -> bool:
@@ -396,7 +373,7 @@ def _is_timestamp(text: str) -> bool:
     return len(text) <= 40
 
 
-def _invalid(where: str, why: str) -> InvalidArchive:
+def _make_record_error(where: str, why: str) -> InvalidArchive:
     return InvalidArchive(
         f"Among the {where} of the archive: {why}.", "Nothing was imported; export again."
     )

@@ -1,8 +1,8 @@
-"""What all exports share: which resources they are about, and a file that appears whole or not at
-all.
+"""Export resources as one JSON archive, and copy a whole library as a backup.
 
-The evidence in a JSON archive: what was shown, loaded, told, and seen in sessions, each by the ref
-it is about.
+All exports choose resources by `select_heads`, and write a file that appears whole or not at all.
+
+The evidence in a JSON archive, each record with the ref that it is about:
 
     {"type": "shown", "ref", "version", "at", "search", "session"}
     {"type": "use", "ref", "version", "at", "id", "search", "session"}
@@ -12,11 +12,10 @@ it is about.
      "outcome", "signals"}
     {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
 
-A `taken` stands for a whole session, so only an export of the whole library has them. An author of
-an archive can write into it what they like, so an import keeps its evidence as history and counts
-none of it.
+A `taken` stands for a whole session, so only an export of the whole library has them. The author of
+an archive can forge its evidence, so an import keeps it as history and counts none of it.
 
-Writes resources with every version, operation and file as one JSON document.
+The JSON archive has resources with every version, operation and file:
 
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
@@ -28,12 +27,11 @@ Writes resources with every version, operation and file as one JSON document.
      "evidence": [...],
      "looks": [...]}
 
-Changes stand in the order of the log; those that made no version (a removal, a return) have neither
-hash nor files. Ids are those of the exporting library; the version hashes do not cover them. What a
-record of evidence holds is said in `evidence`. `looks` are records of a caller, which the import
-hands back as they are.
+Changes stand in the order of the log. Those that made no version (a removal, a return) have neither
+hash nor files. Ids are those of the exporting library; the version hashes do not cover them.
+`looks` are records of a caller, which the import returns as they are.
 
-Copies a whole library into another folder while other processes go on writing.
+A backup copies a whole library into another folder while other processes write to it.
 """
 
 import base64
@@ -81,10 +79,10 @@ def disk_errors(target: Path, instead: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_atomic(target: Path | Stream) -> Iterator[Stream]:
-    """Yield a stream to write to; a file replaces what was at the path when all is written and on
-    the disk.
+    """Yield a stream to write to.
 
-    Raises LibraryError when the file cannot be written.
+    A file at the path is replaced once all is written and on the disk. Raises LibraryError when the
+    file cannot be written.
     """
     if not isinstance(target, Path):
         yield target
@@ -109,10 +107,10 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
 
 
 def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
-    """Return the living heads that `refs` name, by default all skills of the user's scope, ordered
-    by name.
+    """Return the living heads that `refs` name, ordered by name.
 
-    Raises NoSuchResource, and InvalidArgument when two would get one folder.
+    By default they are all skills of the user's scope. Raises NoSuchResource, and InvalidArgument
+    when two would get one folder.
     """
     if refs is None:
         return store.heads(Kind.SKILL, USER_SCOPE)
@@ -132,13 +130,14 @@ def shape(
     texts: str = "", maybe: str = "", numbers: str = "", lists: str = ""
 ) -> dict[str, tuple[type, ...]]:
     """Return the types that the fields of a record may have, in this order."""
-    fields: dict[str, tuple[type, ...]] = {}
-    for names, types in (
+    groups: list[tuple[str, tuple[type, ...]]] = [
         (texts, (str,)),
         (maybe, (str, NoneType)),
         (numbers, (int,)),
         (lists, (list,)),
-    ):
+    ]
+    fields: dict[str, tuple[type, ...]] = {}
+    for names, types in groups:
         fields |= dict.fromkeys(names.split(), types)
     return fields
 
@@ -155,16 +154,18 @@ SHAPES = {
 All fields but `ref` are columns of its table.
 """
 
-# Rows read or written at once: enough to make the cost of a query small, few enough to stay in
-# memory.
+# Enough to make the cost of a query small, few enough to stay in memory.
 _BATCH = 500
+"""Rows that are read or written at once."""
 
 
 def export_evidence(
     store: Store, latest: Mapping[Ref, int], *, whole: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the evidence in an order that is the same each time. latest: the newest version of each
-    resource that it may be about. whole: these are all resources.
+    """Yield the evidence in an order that is the same each time.
+
+    latest: the newest version of each resource that it may be about. whole: whether these are all
+    resources of the library.
     """
     for kind, shape in SHAPES.items():
         # A session may be about resources that this export leaves out.
@@ -184,9 +185,7 @@ def export_evidence(
 def is_valid_record(record: Mapping[str, Any]) -> bool:
     """Return whether the words in a record of the right shape are known."""
     outcome, usage = record.get("outcome"), record.get("usage")
-    if (outcome is not None and outcome not in set(Outcome)) or (
-        usage is not None and usage not in set(Usage)
-    ):
+    if outcome not in {None, *Outcome} or usage not in {None, *Usage}:
         return False
     try:
         parse_signals(record.get("signals", "[]"))
@@ -206,12 +205,12 @@ def import_evidence(
     Records that are here already stay as they are, so importing the same archive again changes
     nothing.
     """
-    rows = (row for record in records if (row := _evidence_row(record, resources)))
+    rows = (row for record in records if (row := _make_evidence_row(record, resources)))
     while batch := list(itertools.islice(rows, _BATCH)):
         store.backend.evidence.import_rows(batch)
 
 
-def _evidence_row(
+def _make_evidence_row(
     record: Mapping[str, Any], resources: Mapping[str, tuple[int, int]]
 ) -> tuple[str, dict[str, Any]] | None:
     table = record["type"]  # one of SHAPES
@@ -235,7 +234,7 @@ def export_json(
     *,
     without: Collection[Ref] = (),
 ) -> tuple[Ref, ...]:
-    """Return the resources written to `target`, by default all, removed ones included.
+    """Write resources as a JSON archive, by default all with the removed ones; return them.
 
     looks: records of the caller that go along. without: resources that are not written.
 
@@ -243,10 +242,10 @@ def export_json(
     closed. Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
     """
     # store.head raises NoSuchResource; a removed resource has a head too.
-    stored = (
-        None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
-    )
-    export = _Export(store, stored, frozenset(without))
+    wanted_refs: set[Ref] | None = None
+    if refs is not None:
+        wanted_refs = {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
+    export = _Export(store, wanted_refs, frozenset(without))
     with open_atomic(target) as stream:
         stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
         for name, records in (
@@ -272,6 +271,12 @@ def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
 
 
 class _Export:
+    """The records of one archive, each list read as it is written.
+
+    refs: the resources that are written, None for all. latest: the newest version of each, complete
+    once `changes` was read.
+    """
+
     def __init__(self, store: Store, refs: set[Ref] | None, without: frozenset[Ref]) -> None:
         self._store, self._refs, self._without = store, refs, without
         # In this order: what a move placed is in the log by then.
@@ -284,29 +289,30 @@ class _Export:
         self.latest: dict[Ref, int] = {}
 
     def operations(self) -> Iterator[Any]:
-        seen = 0
-        for change in self._log():
+        last_id = 0
+        for change in self._read_log():
             # Changes of one operation follow each other in the log.
-            if change.operation != seen:
-                seen = change.operation
-                fields = asdict(self._store.operation(seen).intent)
-                if fields["principal"] is None:  # of an older version, which does not know these
+            if change.operation != last_id:
+                last_id = change.operation
+                fields = asdict(self._store.operation(last_id).intent)
+                # Of an older version, which does not know these fields.
+                if fields["principal"] is None:
                     del fields["principal"], fields["via"]
-                yield {"id": seen, **fields}
+                yield {"id": last_id, **fields}
 
     def changes(self) -> Iterator[Any]:
         """Yield every change, and note which blobs they need."""
-        for change in self._log():
+        for change in self._read_log():
             record = {"operation": change.operation, "ref": str(change.ref), "after": change.after}
             latest = self.latest.get(change.ref, 0)
             # Only a number that is new makes a version; a lower one is a return to an older
             # version.
             if change.after is not None and change.after > latest:
                 self.latest[change.ref] = change.after
-                record |= self._version(change, change.after)
+                record |= self._make_version_record(change, change.after)
             yield record
 
-    def _version(self, change: Change, number: int) -> dict[str, Any]:
+    def _make_version_record(self, change: Change, number: int) -> dict[str, Any]:
         identity = self._id(change.ref)
         version = self._store.backend.version(identity, number)
         manifest = self._store.backend.manifest(identity, number)
@@ -321,28 +327,24 @@ class _Export:
         }
 
     def blobs(self) -> Iterator[Any]:
-        """Yield each blob that the changes need once; as text where that gives the same
-        bytes back.
-        """
+        """Yield once each blob that the changes need, as text where it is UTF-8."""
         for name in self._blobs:
             # One at a time: all blobs together can exceed the memory.
             data = self._store.blob(name.hex())
-            record = {"sha256": name.hex(), **self._purge_record(name.hex(), data)}
+            record = {"sha256": name.hex(), **self._make_purge_record(name.hex(), data)}
             try:
                 yield record | {"text": data.decode("utf-8")}
             except UnicodeDecodeError:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
-    def _purge_record(self, sha256: str, data: bytes) -> dict[str, Any]:
-        """Return the record of the purge of a blob as a field for the archive, {} for a blob that
-        has its bytes.
-        """
-        if (
-            blob_hash(data) == sha256
-            or (found := self._store.backend.purges.tombstone(sha256)) is None
-        ):
+    def _make_purge_record(self, sha256: str, data: bytes) -> dict[str, Any]:
+        """Return the field with the purge of a blob, {} for a blob that has its bytes."""
+        if blob_hash(data) == sha256:
             return {}
-        stone, size = found
+        purged = self._store.backend.purges.tombstone(sha256)
+        if purged is None:
+            return {}
+        stone, size = purged
         purge = {
             "at": stone.at,
             "actor": stone.actor,
@@ -353,14 +355,9 @@ class _Export:
         return {"purged": purge}
 
     def channel(self) -> Iterator[Any]:
-        """Yield every move of the stable channel, with those of its placings that belong to the
-        resources.
-        """
-        # From the move that was the last when the export began, oldest first.
-        moves = self._channel.moves(
-            self._last_move,
-            below=self._last_move + 1,
-        )[::-1]
+        """Yield every move of the stable channel, with its placings of the exported resources."""
+        # Up to the move that was the last when the export began, oldest first.
+        moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
             if self._is_exported(placing.ref):
@@ -381,7 +378,7 @@ class _Export:
         """Yield the evidence about the versions that are written."""
         yield from export_evidence(self._store, self.latest, whole=self._refs is None)
 
-    def _log(self) -> Iterator[Change]:
+    def _read_log(self) -> Iterator[Change]:
         after = 0
         while after < self._end:
             changes = self._store.changes(after, _BATCH)
@@ -414,26 +411,21 @@ def backup(
     replace: bool = False,
     beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Path:
-    """Return `target`, made a folder with a file that is the library as it was when the backup
-    began.
+    """Make `target` a folder with the library as it was when the backup began; return it.
 
-    Beside it lie the projects and the watched folders of this machine. `Store.open(target)` opens
-    it; it follows no folder until one is added again. It appears whole or not at all, checked, and
-    is on the disk when this returns. progress: called with pages copied and all pages. replace: an
-    older backup at `target` makes room for it. beside: called after the copy; files of the caller
-    that go along, by their names in the folder `evolve`. Raises InvalidArgument when something else
-    lies there, LibraryCorrupt when the copy is damaged, LibraryError.
+    The projects and the watched folders of this machine lie beside the library.
+    `Store.open(target)` opens it; it watches no folder until one is added again. The backup appears
+    whole or not at all, checked, and is on the disk when this returns. progress: called with pages
+    copied and all pages. replace: whether an older backup at `target` is replaced. beside: called
+    after the copy; returns files of the caller, by their names in the folder `evolve`. Raises
+    InvalidArgument when `target` is something else than a backup, LibraryCorrupt when the copy is
+    damaged, LibraryError.
     """
     _check_target(store, target, replace)
     with disk_errors(target, "folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(
-            tempfile.mkdtemp(
-                prefix=f".{target.name}.",
-                suffix=".part",
-                dir=target.parent,
-            )
-        )
+        prefix = f".{target.name}."
+        draft = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
         try:
             # First the library, then the rest: files beside it may name versions, which then exist
             # in the copy.
@@ -465,15 +457,12 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
         raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
     # Only a folder that holds nothing but a backup may be replaced.
     names = set(os.listdir(target))
-    if BESIDE in names and all(
-        name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)
-    ):
+    beside = os.listdir(target / BESIDE) if BESIDE in names else []
+    if all(name.endswith((".jsonl", ".jsonl.lock")) for name in beside):
         names.discard(BESIDE)
     names -= {CARRIED_PLACES, PROJECTS_FILE}
-    if target.samefile(store.home) or names - {
-        LIBRARY_FILE,
-        *(LIBRARY_FILE + end for end in _LOG_SUFFIXES),
-    }:
+    library_files = {LIBRARY_FILE, *(LIBRARY_FILE + end for end in _LOG_SUFFIXES)}
+    if target.samefile(store.home) or names - library_files:
         raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
     if names and not replace:
         raise InvalidArgument(
@@ -482,6 +471,7 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
 
 
 def _publish(draft: Path, target: Path) -> None:
+    """Rename a complete draft to the target, in place of an older backup."""
     # Contents, then the folder, then the rename: after a power cut the new name leads to a whole
     # backup.
     with open(draft / LIBRARY_FILE, "rb+") as stream:

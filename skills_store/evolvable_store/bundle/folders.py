@@ -1,5 +1,6 @@
-"""Resources as plain folders, or as a zip of them: name/SKILL.md and so on, the newest version of
-each.
+"""Export and import resources as plain folders, or as a zip of them.
+
+They have the newest version of each, as name/SKILL.md and so on.
 """
 
 import os
@@ -47,20 +48,21 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # Deep enough for a checkout with skills in folders of plugins; bounds the walk over a person's
 # whole disk.
 MAX_DEPTH = 6
-"""How deep below the folder named resources are looked for."""
-
+"""How many folders below the imported one are searched for resources."""
 
 LOOKS_PATH = ".evolvable/opened.jsonl"
 """The file beside the resources of a zip or of folders that holds records of the caller."""
+
+# The earliest time that a zip can hold; a real one would make equal exports differ.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def export_folders(
     store: Store, target: Path, refs: Iterable[Ref] | None = None, looks: bytes = b""
 ) -> tuple[Ref, ...]:
-    """Return the resources written as folders into `target`, by default all skills of the user's
-    scope.
+    """Write resources as folders into `target`, by default all skills of the user's scope.
 
-    looks: records of the caller that go along, added to those of an export before it. `target` is
+    Return them. looks: records of the caller, added to those of an export before it. `target` is
     made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
     anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument,
     LibraryError.
@@ -73,7 +75,7 @@ def export_folders(
             raise InvalidArgument(
                 f"{target} has {', '.join(taken_names[:10])} already.", "Name an empty folder."
             )
-        # Each folder is written aside and renamed, so nobody sees half of one.
+        # Each folder is written into the draft and renamed, so nobody sees half of one.
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
             if looks:
@@ -88,7 +90,7 @@ def export_folders(
     return tuple(head.ref for head in heads)
 
 
-def _hint(source: Path, kind: Kind) -> str:
+def _make_hint(source: Path, kind: Kind) -> str:
     """Return the hint for a folder that holds nothing of this kind."""
     # The usual mistake: a folder of agents imported as skills.
     others = [
@@ -97,10 +99,8 @@ def _hint(source: Path, kind: Kind) -> str:
         if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)
     ]
     if others:
-        return (
-            f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind "
-            f"{others[0]})."
-        )
+        other = others[0]
+        return f"It has {main_file(other, 'name')}: import it as the kind {other} (--kind {other})."
     main = main_file(kind, "name")
     return (
         f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
@@ -110,7 +110,8 @@ def _hint(source: Path, kind: Kind) -> str:
 def _write_folder(folder: Path, files: Files) -> None:
     folder.mkdir()
     for path, file in files.items():
-        place = folder / check_path(path)  # the file of a library may be forged
+        # Checked again: the library's file may be forged.
+        place = folder / check_path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(place, _NEW, file.mode), "wb") as stream:
             stream.write(file.data)
@@ -127,27 +128,25 @@ def import_folders(
     progress: Callable[[int, int], None] | None = None,
     check: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Return what became of each folder in `source`, or of `source` itself, that holds a resource
-    of this kind.
+    """Import each folder in `source`, or `source` itself, that holds a resource of this kind.
 
-    As import_zip. A folder with a symlink or anything else that cannot be kept whole is refused.
-    progress: called with folders read and all folders. Raises InvalidArchive when there is no such
-    folder.
+    Return a report. The other arguments and errors are those of `import_zip`. A folder with a
+    symlink or anything else that cannot be kept whole is refused. progress: called with folders
+    read and all folders. Raises InvalidArchive when there is no such folder.
     """
     check_scope(scope)
     folders = list(find_folders(source.absolute(), kind, MAX_DEPTH))
     if not folders:
         raise InvalidArchive(
             f"{source} has no folder with {main_file(kind, 'name')}.",
-            _hint(source.absolute(), kind),
+            _make_hint(source.absolute(), kind),
         )
 
     def read() -> Iterator[ImportCandidate]:
         return track_progress(map(folder_candidate, folders), len(folders), progress)
 
-    return FolderImport(
-        store, kind, scope, reason or f"imported from {source}", replace, check
-    ).run(read)
+    reason = reason or f"imported from {source}"
+    return FolderImport(store, kind, scope, reason, replace, check).run(read)
 
 
 def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
@@ -156,14 +155,8 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError:
         return
-    if any(
-        is_main(
-            kind,
-            f"{place.name}/{entry.name}",
-        )
-        for entry in entries
-    ):
-        # The outermost wins: an example skill inside of a skill belongs to it.
+    # The outermost wins: an example skill inside of a skill belongs to it.
+    if any(is_main(kind, f"{place.name}/{entry.name}") for entry in entries):
         yield place
         return
     for entry in entries:
@@ -179,22 +172,15 @@ def folder_candidate(folder: Path) -> ImportCandidate:
         return ImportCandidate(folder.name, {}, ("it is gone",))
     if reading.cut_short:
         return ImportCandidate(folder.name, {}, (reading.cut_short,))
-    return ImportCandidate(
-        folder.name,
-        reading.files,
-        tuple(f"{path}: {why}" for path, why in reading.left_out.items() if why != SYNC_COPY),
-        (*reading.ignored, *(path for path, why in reading.left_out.items() if why == SYNC_COPY)),
-    )
-
-
-# The earliest time that a zip can hold; a real one would make equal exports differ.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+    copies = [path for path, why in reading.left_out.items() if why == SYNC_COPY]
+    missing = [f"{path}: {why}" for path, why in reading.left_out.items() if why != SYNC_COPY]
+    return ImportCandidate(folder.name, reading.files, tuple(missing), (*reading.ignored, *copies))
 
 
 def export_zip(
     store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: bytes = b""
 ) -> tuple[Ref, ...]:
-    """Return the resources written to `target`, by default all skills of the user's scope.
+    """Write resources into a zip, by default all skills of the user's scope; return them.
 
     looks: records of the caller that go along.
 
@@ -224,14 +210,15 @@ def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> No
     for path, file in sorted(store.files(head).items()):
         info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
         # 3 is Unix: other values make readers ignore the mode in external_attr.
-        info.compress_type, info.create_system = _packing(file.data), 3
+        info.compress_type, info.create_system = _choose_packing(file.data), 3
         info.external_attr = (stat.S_IFREG | file.mode) << 16
         archive.writestr(info, file.data)
 
 
-def _packing(data: bytes) -> int:
-    """Return how a file is packed: as it is where it would become so small that an import takes the
-    zip for a bomb.
+def _choose_packing(data: bytes) -> int:
+    """Return how a file is packed.
+
+    A file that would become very small is stored as it is: an import would take it for a bomb.
     """
     small = len(data) > MAX_RATIO and len(zlib.compress(data)) * MAX_RATIO < len(data)
     return zipfile.ZIP_STORED if small else zipfile.ZIP_DEFLATED
@@ -248,37 +235,36 @@ def import_zip(
     progress: Callable[[int, int], None] | None = None,
     check: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Return what became of each folder in the zip that holds a resource of this kind, at any
-    depth.
+    """Import each folder in the zip, at any depth, that holds a resource of this kind.
 
-    A folder's name is the resource's; a zip of the bare files takes the name from the main file.
-    What is here with other content gets a new version with `replace` and is refused otherwise. All
-    of it is one operation by Actor.IMPORT. progress: called with folders read and all folders.
-    Raises InvalidArchive or TooLarge, before anything is imported, for a zip that is damaged, has
-    no such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash,
-    bytes used twice.
+    Return a report. A folder's name is the resource's; a zip of the bare files takes the name from
+    the main file. A resource that is here with other content gets a new version with `replace`,
+    else it is refused. All of it is one operation by Actor.IMPORT. progress: called with folders
+    read and all folders. Raises InvalidArchive or TooLarge, before anything is imported, for a zip
+    that is damaged, has no such folder, or is not plain: links, devices, encryption, names that
+    lead elsewhere or clash, bytes used twice.
     """
     check_scope(scope)
     with open_zip(source) as archive:
-        folders = _folders(archive, kind)
+        folders = _group_members(archive, kind)
         if not folders:
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
-        new = FolderImport(store, kind, scope, reason, replace, check)
-        return new.run(
-            lambda: track_progress(_zip_candidates(archive, kind, folders), len(folders), progress)
-        )
+
+        def read() -> Iterator[ImportCandidate]:
+            candidates = _read_candidates(archive, kind, folders)
+            return track_progress(candidates, len(folders), progress)
+
+        return FolderImport(store, kind, scope, reason, replace, check).run(read)
 
 
-def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
-    """Return the folders that are resources, the outermost only, each with the paths of all files
-    below it.
-    """
+def _group_members(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
+    """Return the outermost folders that are resources, each with the paths of its files."""
     mains = {path.rpartition("/")[0] for path in archive.members if is_main(kind, path)}
     folders: dict[str, list[str]] = {}
     for path in archive.members:
         # From the outermost, so that a resource inside of a resource belongs to the outer one.
-        top = next((above for above in _parent_paths(path) if above in mains), None)
+        top = next((above for above in _list_parents(path) if above in mains), None)
         if top is not None and not is_left_out(path):
             folders.setdefault(top, []).append(path)
     return folders
@@ -290,14 +276,14 @@ def is_left_out(path: str) -> bool:
     return any(map(is_ignored, parts)) or is_sync_copy(parts[-1])
 
 
-def _parent_paths(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     """Yield the folders that a path lies in, from the outermost, which is ''."""
     yield ""
     for match in re.finditer("/", path):
         yield path[: match.start()]
 
 
-def _zip_candidates(
+def _read_candidates(
     archive: ZipArchive, kind: Kind, folders: dict[str, list[str]]
 ) -> Iterator[ImportCandidate]:
     unwanted = list(filter(is_left_out, archive.members))
@@ -312,38 +298,33 @@ def _zip_candidates(
             continue
         start = len(folder) + 1 if folder else 0
         files = {
-            path[start:]: File(
-                archive.read(path),
-                archive.members[path].mode,
-            )
-            for path in paths
+            path[start:]: File(archive.read(path), archive.members[path].mode) for path in paths
         }
-        left_out = tuple(
-            path[start:] for path in unwanted if path.startswith(f"{folder}/" if folder else "")
-        )
-        yield ImportCandidate(
-            folder.rpartition("/")[2] or _own_name(kind, files), files, left_out=left_out
-        )
+        prefix = f"{folder}/" if folder else ""
+        left_out = tuple(path[start:] for path in unwanted if path.startswith(prefix))
+        name = folder.rpartition("/")[2] or _read_own_name(kind, files)
+        yield ImportCandidate(name, files, left_out=left_out)
 
 
-def _own_name(kind: Kind, files: Files) -> str:
+def _read_own_name(kind: Kind, files: Files) -> str:
     """Return the name that the main file gives itself, empty where it gives none."""
     main = next(path for path in files if is_main(kind, path))
     return summarize(parse_document(files[main].data)).name
 
 
 def read_looks(source: Path, form: str) -> bytes:
-    """Return the lines on opened test tasks that came with a zip or folders, empty where none did.
+    """Return the records of the caller that came with a zip or folders, empty for none.
 
-    Raises InvalidArchive or TooLarge for a zip that is not plain.
+    form: "zip" or another text for folders. Raises InvalidArchive or TooLarge for a zip that is not
+    plain.
     """
     if form == "zip":
         with open_zip(source) as archive:
             member = archive.members.get(LOOKS_PATH)
             # By the size in the directory, which `read` then verifies.
-            return (
-                archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
-            )
+            if member is None or member.size > MAX_LOOKS:
+                return b""
+            return archive.read(LOOKS_PATH)
     path = source / LOOKS_PATH
     # The folder .evolvable could lead anywhere as well.
     if path.parent.is_symlink():

@@ -1,10 +1,8 @@
-"""Import folders that come from elsewhere into the library, by the rules of a person's own, each
-whole or not at all.
+"""Import folders and JSON archives that come from elsewhere.
 
-Checks the history of one resource from an archive: every hash, every step, every file.
-
-Import a JSON archive: append the history that another library has and this one does not, as it
-happened there.
+A folder is imported by the rules for a person's own folder, whole or not at all. Of a JSON archive,
+the history of each resource is checked: every hash, every step, every file. Then the part that this
+library lacks is appended as it happened in the other one.
 """
 
 import contextlib
@@ -47,16 +45,17 @@ from evolvable_store.validation import blocking_problems, find_problems, hostile
 # Each try reads the candidates again; five in a row only fail where a process writes without a
 # pause.
 _TRIES = 5
+"""Tries of one import, whose transaction can lose against another process."""
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did; filled while it runs.
+    """The results of an import, filled while it runs.
 
-    operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose
-    operations come with it. added: new here, or removed before. refused: name or ref -> every
-    reason; these were left as they were. held: kept out for now, by the check. looks: what
-    `export_json` was given as such, each as JSON.
+    operation: the one of the import; None when nothing changed, and for a JSON archive, which has
+    operations of its own. added: new here, or removed before. refused: name or ref -> every reason;
+    these were left as they were. held: not imported for now, as the check decided. looks: the
+    records that `export_json` got as `looks`, each as JSON.
     """
 
     operation: int | None = None
@@ -69,15 +68,16 @@ class ImportReport:
 
     @property
     def accepted(self) -> list[Ref]:
-        """Those that are here afterwards as the archive has them."""
+        """The resources that are here afterwards as the archive has them."""
         return [*self.added, *self.updated, *self.unchanged]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportCandidate:
-    """A folder that may become the resource `name`. `missing`: what was not read of it, and why.
+    """A folder that may become the resource `name`.
 
-    left_out: paths of what belongs to no resource by its name; that of a folder ends with a slash.
+    missing: the files that were not read, each with the reason. left_out: paths of entries whose
+    names are no part of a resource; that of a folder ends with a slash.
     """
 
     name: str
@@ -86,23 +86,21 @@ class ImportCandidate:
     left_out: tuple[str, ...] = ()
 
     def resource(self, kind: Kind) -> str:
-        """Return the name of the resource that it becomes, as that of a watched folder.
+        """Return the name of the resource that it becomes, '' where none can be made.
 
-        Empty where nothing is left.
+        It is made as that of a directory in a watched folder.
         """
         return self.name if kind is Kind.MEMORY else slugify(self.name)
 
     def stops(self, kind: Kind) -> list[str]:
         """Return every reason against its content as a resource of this kind."""
         # Without files there is a reason in `missing` already.
-        found = (
-            blocking_problems(find_problems(kind, self.resource(kind), self.files))
-            if self.files
-            else []
-        )
+        if not self.files:
+            return list(self.missing)
+        name = self.resource(kind)
+        problems = blocking_problems(find_problems(kind, name, self.files))
         why = f"no name can be made of {ascii(self.name)}: put it into a folder, whose name it gets"
-        nameless = [] if self.resource(kind) or not self.files else [why]
-        return [*self.missing, *nameless, *map(str, found)]
+        return [*self.missing, *([] if name else [why]), *map(str, problems)]
 
 
 ImportCheck = Callable[[Ref, int, Files, tuple[str, ...]], bool]
@@ -132,9 +130,8 @@ def accept_all(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> 
 
 
 def is_main(kind: Kind, path: str) -> bool:
-    """Return whether the file at `path` makes its folder a resource; in any case, so that a wrong
-    one is reported.
-    """
+    """Return whether the file at `path` makes its folder a resource, in upper or lower case."""
+    # Whatever its case, so that a wrong one is reported.
     folder, _, name = path.rpartition("/")
     return name.casefold() == main_file(kind, folder.rpartition("/")[2]).casefold()
 
@@ -143,8 +140,8 @@ def is_main(kind: Kind, path: str) -> bool:
 class FolderImport:
     """An import of folders as resources of one kind in one scope.
 
-    replace: a resource that is here with other content gets a new version; otherwise it is refused.
-    check: may keep one out.
+    replace: whether a resource that is here with other content gets a new version; otherwise it is
+    refused. check: decides on each resource.
     """
 
     store: Store
@@ -155,21 +152,20 @@ class FolderImport:
     check: ImportCheck = accept_all
 
     def run(self, read: Callable[[], Iterable[ImportCandidate]]) -> ImportReport:
-        """Return the report on the candidates; those that are imported make one operation of
-        Actor.IMPORT.
+        """Import the candidates as one operation of Actor.IMPORT; return the report.
 
-        read: gives the candidates; called again when another process changes one of them here
-        meanwhile.
+        read: returns the candidates. It is called again when another process changes one of these
+        resources meanwhile.
         """
         for attempt in range(_TRIES):
             try:
-                return self._try(read())
+                return self._import_all(read())
             except (VersionConflict, Frozen):
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError
 
-    def _try(self, candidates: Iterable[ImportCandidate]) -> ImportReport:
+    def _import_all(self, candidates: Iterable[ImportCandidate]) -> ImportReport:
         done = ImportReport()
         with self.store.transaction(Actor.IMPORT, self.reason) as tx:
             for candidate in candidates:
@@ -181,7 +177,7 @@ class FolderImport:
         return done
 
     def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: ImportReport) -> None:
-        """Sort one candidate and put it if need be.
+        """Put one candidate where it is new or changed, and note the result in the report.
 
         Raises InvalidResource with every reason against it.
         """
@@ -214,18 +210,15 @@ class FolderImport:
 
 
 def check_history(staging: ImportStaging, ref: Ref) -> tuple[str, ...]:
-    """Return what is wrong with the first unsound change of a resource, () when its history is
-    sound.
+    """Return the faults of the first unsound change of a resource, () for a sound history.
 
-    What was found is noted with every change. Files are checked leniently: what a person's own
-    folder may hold, a library may move with all its versions; hostile or unreadable files are
-    refused everywhere.
+    The state after each sound change is noted in the staging database. Files that a person's own
+    folder may hold are accepted; hostile or unreadable files are refused.
     """
     check = _HistoryCheck(staging, ref)
     for change in staging.changes(ref):
-        found = tuple(check.step(change))
-        if found:
-            return found
+        if faults := tuple(check.step(change)):
+            return faults
     return ()
 
 
@@ -240,10 +233,7 @@ class _HistoryCheck:
     names: dict[str, str] = field(default_factory=dict)
 
     def step(self, change: StagedChange) -> Iterator[str]:
-        """Yield what is wrong with the change.
-
-        After a sound one, the state is the one behind it.
-        """
+        """Yield the faults of a change; after a sound one, the state is the one behind it."""
         intent, state = self.staging.intent(change.operation), self.state
         if intent is None:
             yield f"its operation {change.operation} is missing"
@@ -252,19 +242,14 @@ class _HistoryCheck:
         elif state.frozen and intent.actor is not Actor.HUMAN:
             yield f"{intent.actor} changed it while it was frozen"
         elif change.manifest is not None:
-            yield from self._new_version(change, change.manifest, intent)
-        # A change without a new version is a removal or a return, and each has to move the name.
-        elif (
-            state.latest == 0
-            or change.after == state.version
-            or change.after not in (None, state.latest)
-        ):
+            yield from self._check_version(change, change.manifest, intent)
+        elif not _is_move(state, change):
             yield f"after version {state.latest} it points at version {change.after}"
         else:
             self.state = replace(state, version=change.after)
             self.staging.judge(change, CheckedState(state.latest, state.hash, state.frozen))
 
-    def _new_version(
+    def _check_version(
         self, change: StagedChange, manifest: Manifest, intent: Intent
     ) -> Iterator[str]:
         before = self.state
@@ -278,28 +263,25 @@ class _HistoryCheck:
         elif manifest.tree == before.tree:
             yield f"version {number} has the content of version {before.latest}"
         else:
-            found = [f"version {number}: {problem}" for problem in self._content(manifest)]
-            yield from found
-            if not found:
+            faults = [f"version {number}: {fault}" for fault in self._check_content(manifest)]
+            yield from faults
+            if not faults:
                 self._advance(change, manifest, number)
 
-    def _content(self, manifest: Manifest) -> Iterator[str]:
-        """Yield what is wrong with the files of a version.
-
-        Read them only when they are all there.
-        """
-        found = False
+    def _check_content(self, manifest: Manifest) -> Iterator[str]:
+        """Yield the faults of the files of a version, which are read only when all are there."""
+        is_complete = True
         for path, entry in manifest.items():
             # By the staged size first: no blob is read of a version that is incomplete.
             if self.staging.size(entry.sha256) != entry.size:
                 yield f"{path} is missing or does not match its hash"
-                found = True
+                is_complete = False
             elif entry.mode not in (PLAIN, EXECUTABLE):
                 yield f"{path} has the mode {entry.mode:o}"
-                found = True
+                is_complete = False
         if manifest.size > MAX_RESOURCE:
             yield f"its files have {manifest.size:,} bytes together, the limit is {MAX_RESOURCE:,}"
-        elif not found:
+        elif is_complete:
             self.files = self._read(manifest)
             problems = find_problems(self.ref.kind, self.ref.name, self.files)
             yield from map(str, hostile_problems(problems))
@@ -307,25 +289,29 @@ class _HistoryCheck:
     def _read(self, manifest: Manifest) -> dict[str, File]:
         # Most files of a version are those of its parent.
         data_by_hash = {sha256: self.files[path].data for path, sha256 in self.names.items()}
-        return {
-            path: File(
-                data_by_hash[e.sha256] if e.sha256 in data_by_hash else self.staging.blob(e.sha256),
-                e.mode,
-            )
-            for path, e in manifest.items()
-        }
+        files: dict[str, File] = {}
+        for path, entry in manifest.items():
+            data = data_by_hash.get(entry.sha256)
+            data = self.staging.blob(entry.sha256) if data is None else data
+            files[path] = File(data, entry.mode)
+        return files
 
     def _advance(self, change: StagedChange, manifest: Manifest, number: int) -> None:
         main = self.files.get(main_path(self.ref.kind, self.ref.name, self.files))
         frozen = main is not None and is_frozen(main.data)
         self.state = HeadState(number, number, manifest.tree, change.hash, frozen)
-        # Only these have to be sent to the library with this version.
+        # Only these blobs have to be sent to the library with this version.
         fresh = {entry.sha256 for entry in manifest.values()}.difference(self.names.values())
-        self.staging.judge(
-            change,
-            CheckedState(number, change.hash, frozen, tuple(sorted(fresh))),
-        )
+        state = CheckedState(number, change.hash, frozen, tuple(sorted(fresh)))
+        self.staging.judge(change, state)
         self.names = {path: entry.sha256 for path, entry in manifest.items()}
+
+
+def _is_move(state: HeadState, change: StagedChange) -> bool:
+    """Return whether a change without a version is a removal or a return, which moves the name."""
+    if state.latest == 0 or change.after == state.version:
+        return False
+    return change.after in (None, state.latest)
 
 
 def import_json(
@@ -336,18 +322,21 @@ def import_json(
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
-    """Return what became of each resource of an archive that `export_json` wrote.
+    """Import an archive that `export_json` wrote; return a report on each of its resources.
 
-    A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each
-    operation as an operation of its own with its actor, reason, time, session and evidence, so that
-    all hashes are equal. One that went another way, or is unsound: refused with the reason, and
-    left alone. All that is appended is appended in one step, or nothing. What `undoes` says of an
-    operation are ids of the library that made it. The stable channel shows what was added as it was
-    shown there; of what was here, hosts go on seeing what they saw. The policy comes along into a
-    library whose channel never moved. The evidence about what was not refused is added afterwards,
-    as far as it is not here. check: refuses a resource by what its newest version holds, where that
-    is not here yet. dry_run: only say what would be imported. progress: called with histories
-    checked and all of them. Raises InvalidArchive or TooLarge for what is not an archive.
+    A history that is here already changes nothing. Of one that continues where this library's ends,
+    the rest is appended. Each operation stays one, with its actor, reason, time, session and
+    evidence, so that all hashes are equal. A history that diverged, or is unsound, is refused with
+    the reason. Everything is appended in one transaction. The ids in `undoes` stay those of the
+    library that made the operation.
+
+    The stable channel shows added resources as it did there; resources that were here are shown as
+    before. The policy of the channel is imported into a library whose channel never moved. The
+    evidence about resources that were not refused is added afterwards, unless it is here already.
+
+    check: decides on a resource by the files of its newest version, where those are not here yet.
+    dry_run: only report what would be imported. progress: called with histories checked and all of
+    them. Raises InvalidArchive or TooLarge for a file that is no such archive.
     """
     with ImportStaging(store.home) as staging, _open_source(source) as stream:
         reader = ArchiveReader(staging)
@@ -359,7 +348,7 @@ def import_json(
         }
         sound = [ref for ref, found in checked.items() if not found]
         merge = _HistoryMerge(store, staging, sound)
-        # Once without a lock, to see whether there is anything to bring; again under the lock in
+        # Once without a lock, to find out whether anything is missing here; again under the lock in
         # `operations`.
         merge.compare()
         if (merge.done.added or merge.done.updated) and not dry_run:
@@ -377,21 +366,13 @@ def import_json(
 def _check_newest(
     store: Store, staging: ImportStaging, ref: Ref, check: ImportCheck
 ) -> tuple[str, ...]:
-    """Return every reason of `check` against the newest version of a sound history, ()
-    without any.
-    """
+    """Return every reason of `check` against the newest version of a sound history, () for none."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
     # That content is in the library already, so nothing new comes in.
     if head is not None and head.tree == newest.tree:
         return ()
-    files = {
-        path: File(
-            staging.blob(entry.sha256),
-            entry.mode,
-        )
-        for path, entry in newest.items()
-    }
+    files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
     try:
         kept_out = not check(ref, (head.version if head else None) or 0, files, ())
     except InvalidResource as error:
@@ -414,9 +395,9 @@ def _open_source(source: Path | Stream) -> Iterator[Stream]:
 
 
 def _send_blobs(store: Store, staging: ImportStaging) -> None:
-    """Bring the bulk of an import in by small steps, so that others do not wait for it.
+    """Store most blobs of an import in small transactions, so that other writers wait for one only.
 
-    The steps that name the blobs bring them once more: until then, gc may remove them.
+    The transaction with the versions stores them once more: until then, gc may delete them.
     """
     for batch in split_batches(staging.missing_blobs(), lambda blob: blob[1]):
         with store.backend.write() as writer:
@@ -426,9 +407,7 @@ def _send_blobs(store: Store, staging: ImportStaging) -> None:
 
 @dataclass
 class _HistoryMerge:
-    """The comparison of sound histories with the library, which finds the steps that are missing
-    here.
-    """
+    """Compares sound histories with the library, and finds the steps that are missing here."""
 
     store: Store
     staging: ImportStaging
@@ -436,14 +415,11 @@ class _HistoryMerge:
     done: ImportReport = field(default_factory=ImportReport)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
-        """Yield the steps that are missing here, by operation, in the order of the archive's log;
-        compare first.
-        """
+        """Compare, then yield the steps that are missing here, by operation, in the log's order."""
         self.compare()
-        for operation, steps in itertools.groupby(
-            self.staging.missing_steps(), key=lambda row: row[0]
-        ):
-            yield self._intent(operation), (step for _, step in steps)
+        rows = self.staging.missing_steps()
+        for operation, steps in itertools.groupby(rows, key=lambda row: row[0]):
+            yield self._read_intent(operation), (step for _, step in steps)
 
     def place(self, writer: Writer, operation: int) -> None:
         """Make the moves of the archive's channel for the resources that were added.
@@ -455,11 +431,9 @@ class _HistoryMerge:
         for note, placed in self.staging.moves():
             states: dict[int, ChannelState] = {}
             for ref, state in placed:
-                head = (
-                    writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
-                    if ref in added
-                    else None
-                )
+                if ref not in added:
+                    continue
+                head = writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
                 if head is not None and (state.version or 0) > head.latest:
                     raise InvalidArchive(
                         f"The archive's channel shows version {state.version} of {ref}, which it "
@@ -468,10 +442,8 @@ class _HistoryMerge:
                     )
                 if head is not None:
                     states[head.id] = state
-            writer.add_move(
-                replace(note, operation=operation, policy=note.policy if untouched else None),
-                states,
-            )
+            policy = note.policy if untouched else None
+            writer.add_move(replace(note, operation=operation, policy=policy), states)
 
     def agreed_resources(self) -> dict[str, tuple[int, int]]:
         """Return ref -> (id, newest version here) of the resources on which archive and library
@@ -480,7 +452,7 @@ class _HistoryMerge:
         heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
-    def _intent(self, operation: int) -> Intent:
+    def _read_intent(self, operation: int) -> Intent:
         intent = self.staging.intent(operation)
         if intent is None:
             raise InvalidArchive(
@@ -489,9 +461,7 @@ class _HistoryMerge:
         return intent
 
     def compare(self) -> None:
-        """Sort the resources by their result, and mark in the staging the changes that are missing
-        here.
-        """
+        """Note the result for each resource, and mark the changes that are missing here."""
         self.staging.clear_missing()
         for ref in self.sound:
             self._compare(ref)
@@ -502,15 +472,16 @@ class _HistoryMerge:
             self.done.added.append(ref)
             self.staging.mark_missing(ref, 0)
             return
-        # The hash of the last version that both have covers all before it; what is left to compare
-        # is where the name pointed while that was the newest (a removal, a return).
+        # The hash of the last version that both have covers all before it. Only the moves of the
+        # name while that was the newest (a removal, a return) are still to be compared.
         common = min(head.latest, self.staging.latest(ref))
         theirs = self.staging.steps_at(ref, common)
         # Ids of operations differ between libraries, so they are compared by their digests.
         their_steps = [
-            (after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs
+            (after, chained, self._read_intent(made_by).digest)
+            for made_by, after, chained, _ in theirs
         ]
-        our_steps = self._steps_at(head, common)
+        our_steps = self._list_steps(head, common)
         if head.latest == common and our_steps == their_steps[: len(our_steps)]:
             missing = len(our_steps) < len(theirs) or self.staging.latest(ref) > common
             (self.done.updated if missing else self.done.unchanged).append(ref)
@@ -522,9 +493,10 @@ class _HistoryMerge:
             why = f"its history here went another way at or before version {common}"
             self.done.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
 
-    def _steps_at(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
-        """Return where the name pointed while this version was the newest: (version, its hash,
-        operation digest).
+    def _list_steps(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
+        """Return the moves of the name while this version was the newest.
+
+        Each is (version that the name points to, hash of this version, digest of the operation).
         """
         version = self.store.version(head, number)
         steps: list[tuple[int | None, str, str]] = []

@@ -1,6 +1,6 @@
-"""Reads a zip that may be hostile: every byte has one meaning, or none of it is taken.
+"""Read a zip that may be hostile: where a byte could have two meanings, the zip is refused.
 
-zipfile reads the directory; all else is done here. Nothing is ever extracted to a disk.
+zipfile reads the directory, this module all else. Nothing is ever extracted to a disk.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ MAX_TOTAL = 2**30
 
 # Each entry costs a header and a row in memory, whatever its size.
 MAX_ENTRIES = 50_000
+"""Files and folders of a zip."""
 
 MAX_RATIO, RATIO_FROM = 100, 16 * 2**20
 """Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM.
@@ -115,7 +116,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
         try:
             if isinstance(source, Path):
                 source = files.enter_context(open(source, "rb", opener=regular_file))
-            members = _members(source)
+            members = _read_members(source)
         except OSError as error:
             why = error.strerror or error
             raise InvalidArchive(
@@ -131,7 +132,7 @@ def unsafe_zip(why: str) -> InvalidArchive:
     )
 
 
-def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
+def _read_members(stream: IO[bytes]) -> dict[str, ZipMember]:
     directory, entries, size = _find_directory(stream)
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -139,8 +140,8 @@ def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
         if len(infos) != entries:
             raise unsafe_zip("it has other entries than its end says")
         for info in infos:
-            _check_entry(info, _plain_name(info.orig_filename))
-        members = [_member(stream, info) for info in infos]
+            _check_entry(info, _clean_name(info.orig_filename))
+        members = [_read_member(stream, info) for info in infos]
     except _BROKEN as error:
         raise unsafe_zip(f"it is damaged ({error})") from error
     # Every check runs before a byte is unpacked.
@@ -177,12 +178,9 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
         raise unsafe_zip("it is no zip, or cut off")
     _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
     # Anything before, between or behind could be a second zip for another program.
-    if (
-        start + at + _END.size + comment != size
-        or directory + length != start + at
-        or disk
-        or first_disk
-    ):
+    end = start + at
+    has_more = end + _END.size + comment != size or directory + length != end
+    if has_more or disk or first_disk:
         raise unsafe_zip("it has several parts, or something before or behind it")
     # The header of one entry in the directory has 46 bytes at least.
     if here != entries or length < 46 * entries:
@@ -198,12 +196,12 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     return directory, entries, size
 
 
-def _plain_name(name: str) -> str:
-    """Return the name of an entry with `/` and without `./` before it; '' for the folder that was
-    packed itself.
+def _clean_name(name: str) -> str:
+    """Return the name of an entry with `/` and without `./` before it.
 
-    Older versions of PowerShell write backslashes, and `zip -r NAME ./FOLDER` and tools like it
-    write `./`. A name that mixes both separators stays as it is.
+    It is '' for the folder that was packed. Older versions of PowerShell write backslashes, and
+    `zip -r NAME ./FOLDER` and tools like it write `./`. A name that mixes both separators stays as
+    it is.
     """
     name = name.replace("\\", "/") if "/" not in name else name
     while name.startswith("./"):
@@ -214,7 +212,7 @@ def _plain_name(name: str) -> str:
 def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
     """Raise InvalidArchive unless an entry is a plain file or folder under a plain relative name.
 
-    name: as `_plain_name` gives it.
+    name: as `_clean_name` gives it.
     """
     # The upper half holds the mode of Unix; 0 where the program that packed wrote none.
     kind = stat.S_IFMT(info.external_attr >> 16)
@@ -236,28 +234,25 @@ def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
         raise unsafe_zip(f"{quoted_name} is a folder and a file")
 
 
-def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
-    """Return the entry with the place of its bytes.
+def _read_member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
+    """Return an entry with the place of its bytes.
 
-    Its own header must agree with the directory.
+    Raise InvalidArchive where its own header says something else than the directory.
     """
     raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
     stream.seek(info.header_offset)
     # A reader that trusts the local header and one that trusts the directory must see the same
     # file.
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
-    if (
-        mark != b"PK\3\4"
-        or stream.read(name_length) != raw
-        or method != info.compress_type
-        or flags & _ENCRYPTED
-    ):
+    is_same_name = mark == b"PK\3\4" and stream.read(name_length) == raw
+    if not is_same_name or method != info.compress_type or flags & _ENCRYPTED:
         raise unsafe_zip(f"{quote_text(info.orig_filename, 100)} is described in two ways")
     start = info.header_offset + _LOCAL.size + name_length + extra_length
     path = info.orig_filename
     with contextlib.suppress(UnicodeDecodeError):
-        path = raw.decode("utf-8")  # some programs write it without saying so
-    path = unicodedata.normalize("NFC", _plain_name(path))
+        # Some programs write UTF-8 without the flag.
+        path = raw.decode("utf-8")
+    path = unicodedata.normalize("NFC", _clean_name(path))
     mode = EXECUTABLE if info.external_attr >> 16 & 0o111 else PLAIN
     deflated = info.compress_type == zipfile.ZIP_DEFLATED
     return ZipMember(
@@ -268,8 +263,9 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
 def _check_places(
     infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int
 ) -> None:
-    """Raise InvalidArchive when two entries share bytes: that is how small archives unpack to huge
-    ones.
+    """Raise InvalidArchive when two entries share bytes.
+
+    Archives that unpack to many times their size are made so.
     """
     places = sorted(
         (info.header_offset, member.end) for info, member in zip(infos, members, strict=True)

@@ -1,6 +1,4 @@
-"""Terms and field weights of resources: one analysis serves what is indexed, what is searched and
-what triggers.
-"""
+"""Terms and field weights of resources: one analysis for documents, queries and triggers."""
 
 import struct
 import zlib
@@ -8,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,28 +35,28 @@ from evolvable_store.search.translation import (
 )
 
 ANALYSIS = 1
-"""Counts up when a text gets other terms: an index of an earlier analysis is made again.
+"""The number of the analysis, which the index notes.
 
-The new file notes it.
+It counts up when a text gets other terms; an index of an earlier analysis is made again.
 """
 
 MAX_QUERY = 4_000
-"""Characters of a query that are read; a task names its subject before."""
+"""Characters of a query that are read; a longer one is a pasted text, whose subject comes first."""
 
 _MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
-_MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
-# The time of a search grows with the number of terms; a task of 80 different words says what it is
-# about.
+_MAX_QUERY_WORDS = 2_000  # words of a query that are read
+# The time of a search grows with the number of terms; 80 different words are enough to tell the
+# subject of a task.
 _MAX_QUERY_TERMS = 80
 _MAX_QUERY_PAIRS = 30  # neighbouring words, for the same reason
-# Left out altogether, they cost .005 of hit@1 among 10,000 skills (benchmarks/README.md).
+# Left out altogether, they cost .005 of hit@1 among 10,000 skills (21 November,
+# benchmarks/README.md).
 _FUNCTION_WORD_WEIGHT = 0.25
-# A count to the power of .85, not its logarithm: .012 more hit@1 among 10,000 skills
-# (benchmarks/README.md).
+# The power of the count of a repeated word: .012 more hit@1 than with its logarithm (21 November,
+# benchmarks/README.md).
 _REPEATED = 0.85
-_TRANSLATED = 0.7  # what an English word counts that stands for one of another language
-# What the stem of a word in its own language counts, beside the one that English gives it.
-_OTHER_STEM = 0.7
+_TRANSLATED = 0.7  # the weight of an English word that stands for one of another language
+_OTHER_STEM = 0.7  # the weight of a word's stem in its own language, beside its English stem
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both
@@ -73,12 +71,9 @@ until up us very want was we were what when where which while who whom why will 
 """
 
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say little about a task.
+"""English words that say little about a task. They count a quarter of another word."""
 
-They count a quarter: whole, they cost a point and a half of hit@1.
-"""
-
-# Measured at 10,000 skills: hit@1 .623 to .627, R@5 .772 to .782 (benchmarks/README.md).
+# Hit@1 .623 to .627, R@5 .772 to .782 among 10,000 skills (21 November, benchmarks/README.md).
 _SHORT_FORMS = """
 admin administrator, app application, apps application, async asynchronous, auth authentication,
 cicd ci,
@@ -92,14 +87,11 @@ repo repository, repos repository, spec specification, ts typescript, vuejs vue
 """
 
 SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.split(","))
-"""Abbreviations of developers, each with its full word, which count as one word.
-
-Gains half a point of hit@1.
-"""
+"""Abbreviations of developers, each with its full word; both count as one word."""
 
 
 class _Terms(dict[str, str]):
-    """The terms of the words that were asked for: faster than a function that remembers."""
+    """The terms of words, computed at first use: faster than a function with `lru_cache`."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_CACHED_TERMS:
@@ -110,8 +102,7 @@ class _Terms(dict[str, str]):
         return stem
 
 
-# Snowball's stemmers for scripts with one of them; a script of several languages has that of the
-# most common one.
+# Snowball's stemmers by script; a script of several languages has that of the most common one.
 _SCRIPTS = (
     ("\u0370", "\u03ff", "greek"),
     ("\u0400", "\u04ff", "russian"),
@@ -128,8 +119,8 @@ def _stem_by_script(word: str) -> str:
     Words of the Latin script have English stems.
     """
     name = next((name for first, last, name in _SCRIPTS if first <= word[0] <= last), None)
-    # By the first letter: words of mixed scripts are rare, and the stem is the same on both sides
-    # of a search.
+    # By the first letter: words of mixed scripts are rare, and documents and queries get the same
+    # stem.
     return _stemmer(name).stemWord(word) if name is not None else _stem(word)
 
 
@@ -142,9 +133,7 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Return the term that a word is indexed by: its stem, or the stem of the word that it
-    abbreviates.
-    """
+    """Return the term by which a word is indexed: the stem of it, or of its full word."""
     return _TERMS[word]
 
 
@@ -160,11 +149,12 @@ def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """One term of a query: the words it was asked with, and how much it counts.
+    """One term of a query.
 
-    pair: two words side by side. stem_of: another stem of the word of this term, which stands
-    before it. translated: an English word for one of another language. function_word: one that says
-    little in English or the task's language.
+    words: those of the query. count: how much it counts. pair: whether it is two words side by
+    side. stem_of: an earlier term of the same word, which has another stem. translated: whether it
+    is an English word for one of another language. function_word: whether the word says little in
+    English or the task's language.
     """
 
     words: str
@@ -183,26 +173,25 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
     # Cut first: a pasted log costs no more than a question.
     words, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
     language = language_of_task(folded, words, FUNCTION_WORDS)
-    found: dict[str, QueryTerm] = {}
+    query_terms: dict[str, QueryTerm] = {}
     own = _by_term(Counter(words).most_common(), term)
     for key, (word, count) in islice(own.items(), _MAX_QUERY_TERMS):
         says_little = word in FUNCTION_WORDS or is_function_word(word, language)
         weight = _FUNCTION_WORD_WEIGHT if says_little else 1.0
-        found[key] = QueryTerm(word, weight * count**_REPEATED, function_word=says_little)
+        query_terms[key] = QueryTerm(word, weight * count**_REPEATED, function_word=says_little)
         if other := stem_in(word, language):
             # setdefault: where both stems are equal, or another word has this one, the full weight
             # stays.
-            found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
-    for word in islice(
-        translate_words(folded, words, language), max(0, _MAX_QUERY_TERMS - len(own))
-    ):
-        found.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
-    pairs = _by_term(
-        Counter(neighbours(words)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}"
-    )
+            other_term = QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key)
+            query_terms.setdefault(other, other_term)
+    room = max(0, _MAX_QUERY_TERMS - len(own))
+    for word in translate_words(folded, words, language)[:room]:
+        query_terms.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
+    pair_counts = Counter(neighbours(words)).most_common()
+    pairs = _by_term(pair_counts, lambda pair: f"{term(pair[0])} {term(pair[1])}")
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
-        found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
-    return found
+        query_terms[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
+    return query_terms
 
 
 _S = TypeVar("_S")
@@ -213,17 +202,17 @@ def _by_term(
 ) -> dict[str, tuple[_S, int]]:
     """Return term -> the most frequent form and the count of all forms.
 
-    forms: forms by falling count.
+    forms: by falling count, each with its count. key: returns the term of a form.
     """
-    found: dict[str, tuple[_S, int]] = {}
+    by_term: dict[str, tuple[_S, int]] = {}
     for form, count in forms:
         indexed_term = key(form)
-        first, sum_ = found.get(indexed_term, (form, 0))
-        found[indexed_term] = first, sum_ + count
-    return found
+        first, total = by_term.get(indexed_term, (form, 0))
+        by_term[indexed_term] = first, total + count
+    return by_term
 
 
-# Without a cache of its own: `term` has one.
+# The 0 turns the stemmer's cache off: `_Terms` has one.
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord
 
 
@@ -237,16 +226,18 @@ _MAX_FIELD_TERMS = 5_000  # of one field; a text with more different words is da
 
 # Between the usual 1.2 and 2.0 of BM25; chosen with the weights below.
 K1 = 1.4
-"""How soon saying a word again stops to count, as in BM25."""
+"""How fast the weight of a repeated word saturates: k1 of BM25."""
 
 HEAVIEST = K1 + 1
-"""No term weighs more in a field; a stored weight is a part of it, in 255 steps."""
+"""The upper bound of the weight of a term in a field; a stored weight is a part of it, of 255."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One kind of text. `weight`: what its words count. `length`: words of a usual one; how far a
-    longer one counts less is `slope`, b of BM25.
+    """One kind of text.
+
+    weight: the weight of its words. length: how many words a usual one has. slope: how far the
+    words of a longer one count less, which is b of BM25.
     """
 
     weight: float
@@ -264,12 +255,12 @@ FIELDS: Mapping[str, Field] = {
     "body": Field(1.0, 750, 0.75),
     "learned": Field(1.4, 60, 0.0),
 }
-"""What of a resource is searched. `pairs`: words side by side in name and description. `learned`:
-tasks that it was used for with success, as far as they have words that it does not say of itself;
-its length does not count, so that one task alone weighs no more than one of many.
+"""The fields of a resource that are searched. `pairs`: words side by side in name and description.
+`learned`: words of tasks that it was used for with success, without words of its own. The length
+of `learned` does not count, so that one task alone weighs no more than one of many.
 
-The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs
-depends on itself alone and never has to be weighed again.
+The usual lengths are those of 10,000 real skills. They are constants, so that the weights of a text
+depend on the text alone and never have to be computed again.
 """
 
 FIELD_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(FIELDS)}
@@ -281,12 +272,12 @@ TermWeights = tuple[str, bytes]
 Learned = Sequence[tuple[str, float]]
 """Learned tasks, each with its share of a new one: tasks lose weight with age."""
 
-# A byte for each weight: a float would take four times the room.
-_STEP = (K1 + 1) * 255 / HEAVIEST  # what a term weighs that is said without end
+# A byte for each weight: a float would take four times the space.
+_STEP = (K1 + 1) * 255 / HEAVIEST  # the weight to which a term converges that is repeated
 
 
 class TermCounterInPython:
-    """Weighs the terms of a text, for where no compiler was at hand."""
+    """Weighs the terms of a text where the extension in C is missing."""
 
     def __init__(
         self,
@@ -296,10 +287,7 @@ class TermCounterInPython:
         longest: int,
         most: int,
     ) -> None:
-        """longest: bytes of a word that counts.
-
-        most: words whose terms the compiled class remembers.
-        """
+        """longest: bytes of the longest word. most: how many terms the class in C caches."""
         self._stem, self._short_forms, self._longest = stem, short_forms, longest
         self._function_words = function_words
 
@@ -308,14 +296,14 @@ class TermCounterInPython:
     ) -> TermWeights | None:
         """Return the weight of each term, the terms in the order in which they first occur.
 
-        text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text
-        that has more, and while another thread weighs.
+        text: its words are the runs of lower ASCII letters and digits. most: how many terms; return
+        None for a text with more. The class in C returns None too while another thread uses it.
         """
         counts = Counter(self._term(word) for word in self._words(text))
-        # None sends the caller to the slower way, which takes the most frequent terms.
-        return (
-            None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
-        )
+        # None: the caller takes the slower way, which keeps the most frequent terms.
+        if len(counts) > most:
+            return None
+        return _weigh_saturated(counts, k1, slope, usual_length, step)
 
     def weigh_pairs(
         self,
@@ -326,25 +314,19 @@ class TermCounterInPython:
         step: float,
         most: int,
     ) -> TermWeights | None:
-        """Return the same of each two terms that stand side by side in a text, without function
-        words.
-        """
+        """Return the same for each two terms side by side in a text without its function words."""
         counts = Counter[str]()
         for text in texts:
-            text_terms = [
-                self._term(word) for word in self._words(text) if word not in self._function_words
-            ]
+            words = (word for word in self._words(text) if word not in self._function_words)
+            text_terms = [self._term(word) for word in words]
             counts.update(f"{first} {second}" for first, second in pairwise(text_terms))
-        return (
-            None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
-        )
+        if len(counts) > most:
+            return None
+        return _weigh_saturated(counts, k1, slope, usual_length, step)
 
     def _words(self, text: bytes) -> Iterator[str]:
-        return (
-            word
-            for word in ASCII_WORD.findall(text.decode("latin-1"))
-            if len(word) <= self._longest
-        )
+        words = ASCII_WORD.findall(text.decode("latin-1"))
+        return (word for word in words if len(word) <= self._longest)
 
     def _term(self, word: str) -> str:
         return self._stem(self._short_forms.get(word, word))
@@ -354,9 +336,8 @@ def _weigh_saturated(
     counts: Mapping[str, int], k1: float, slope: float, usual_length: float, step: float
 ) -> TermWeights:
     usual = k1 * (1 - slope + slope * sum(counts.values()) / usual_length)
-    return "\n".join(counts), bytes(
-        max(1, round(step * count / (count + usual))) for count in counts.values()
-    )
+    weights = (max(1, round(step * count / (count + usual))) for count in counts.values())
+    return "\n".join(counts), bytes(weights)
 
 
 if TYPE_CHECKING:
@@ -365,8 +346,8 @@ else:
     try:
         from evolvable_store.search._scoring import TermCounter
 
-        # An attribute is read and not called: it fails for an extension of an earlier version.
-        TermCounter.weigh_pairs  # noqa: B018 - not in one that was compiled for an earlier version
+        # Reading it raises AttributeError for an extension that an earlier version compiled.
+        TermCounter.weigh_pairs  # noqa: B018
     except (ImportError, AttributeError):
         TermCounter = TermCounterInPython
 
@@ -380,7 +361,7 @@ _COUNTERS = [_new_counter()]
 
 
 def forget_terms() -> None:
-    """Give the memory back that the terms of the words took which this process met."""
+    """Free the memory of the cached terms of this process."""
     _TERMS.clear()
     _COUNTERS[0] = _new_counter()
 
@@ -395,21 +376,16 @@ def weigh_fields(
 ) -> dict[str, TermWeights]:
     """Return the terms of a resource's texts with their weights, by field, without empty fields.
 
-    names: what it is called. paths: its files besides the main one. learned: tasks that it was used
+    names: of the resource. paths: its files besides the main one. learned: tasks that it was used
     for.
     """
-    # Words of "do not use for X" would raise the resource that excludes X.
+    # Words of "do not use for X" would raise the score of the resource for X.
     names, description = list(names), split_exclusions(description).own
     called = [tokenize(name) for name in names]
     language = language_of_text(set(fold_marks(description.casefold()).split()), FUNCTION_WORDS)
-    files = [
-        PurePosixPath(path).with_suffix("").as_posix()
-        for path, _ in zip(paths, range(MAX_FILES), strict=False)
-    ]
+    files = [PurePosixPath(path).with_suffix("").as_posix() for path in islice(paths, MAX_FILES)]
     weights = {
-        "name": _weigh_words(
-            FIELDS["name"], (word for words in called for word in words), language
-        ),
+        "name": _weigh_words(FIELDS["name"], chain.from_iterable(called), language),
         "description": _weigh_text(FIELDS["description"], description, language),
         "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers), language),
         "pairs": _weigh_pairs(FIELDS["pairs"], [*names, description]),
@@ -418,11 +394,8 @@ def weigh_fields(
     }
     if learned:
         # A learned word that the resource has itself would be counted twice.
-        own = {
-            term
-            for name in ("name", "description", "triggers")
-            for term in weights[name][0].split("\n")
-        }
+        short_fields = ("name", "description", "triggers")
+        own = {key for name in short_fields for key in weights[name][0].split("\n")}
         counts = _count_learned(learned, own, set(weights["body"][0].split("\n")))
         weights["learned"] = _weigh_counts(FIELDS["learned"], counts)
     return {name: field_weights for name, field_weights in weights.items() if field_weights[1]}
@@ -432,47 +405,39 @@ def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWei
     # The counter in C knows English stems alone.
     if language is not None:
         return _weigh_words(field, tokenize(text), language)
-    found, data = None, _ascii_words(text)
+    weights, data = None, _ascii_words(text)
     if data is not None:
-        found = _COUNTERS[0].weigh(data, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
-    return _weigh_words(field, tokenize(text), None) if found is None else found
+        weights = _COUNTERS[0].weigh(data, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+    return _weigh_words(field, tokenize(text), None) if weights is None else weights
 
 
 def _weigh_pairs(field: Field, texts: Sequence[str]) -> TermWeights:
-    """Return the weights of each two terms that stand side by side in a text, without function
-    words.
-    """
-    found, plain = None, [data for data in map(_ascii_words, texts) if data is not None]
+    """Return the weights of each two terms side by side in a text without its function words."""
+    weights, plain = None, [data for data in map(_ascii_words, texts) if data is not None]
     if len(plain) == len(texts):
-        found = _COUNTERS[0].weigh_pairs(
+        weights = _COUNTERS[0].weigh_pairs(
             plain, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS
         )
-    if found is not None:
-        return found
-    terms_of_texts = (
-        terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts
-    )
-    return _weigh_counts(
-        field,
-        Counter(
-            f"{first} {second}"
-            for text_terms in terms_of_texts
-            for first, second in pairwise(text_terms)
-        ),
-    )
+    if weights is not None:
+        return weights
+    counts = Counter[str]()
+    for text in texts:
+        text_terms = terms(word for word in tokenize(text) if word not in FUNCTION_WORDS)
+        counts.update(f"{first} {second}" for first, second in pairwise(text_terms))
+    return _weigh_counts(field, counts)
 
 
 def _ascii_words(text: str) -> bytes | None:
-    """Return a text as bytes whose words are those of `tokenize`: runs of lower ASCII letters and
-    digits.
+    """Return a text as bytes whose runs of lower ASCII letters and digits are its words.
 
-    None of a text with letters or marks beyond ASCII.
+    None for a text with letters or marks beyond ASCII.
     """
     # Signs, emoji and dashes beyond ASCII are common, and change no word.
     beyond = beyond_ascii(text)
     if beyond and (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
         return None
-    # What folds to an ASCII letter is a letter before, so the bytes can be folded.
+    # lower() of bytes is enough: a character that folds to an ASCII letter is a letter itself, and
+    # the search above refused letters beyond ASCII.
     return text.encode("utf-8", "replace").lower()
 
 
@@ -482,7 +447,7 @@ def _weigh_words(field: Field, words: Iterable[str], language: str | None) -> Te
     word_counts = Counter(words)
     for key, count in zip(terms(word_counts), word_counts.values(), strict=True):
         counts[key] += count
-    # Both stems: the language of a short task is not always known, and a word can be English.
+    # Both stems: a query in the language may be too short to tell it, or a word may be English.
     for word, count in word_counts.items() if language is not None else ():
         if (other := stem_in(word, language)) and other != term(word):
             counts[other] += count
@@ -494,13 +459,14 @@ IN_BODY = 0.5
 
 
 def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dict[str, float]:
-    """Return how often the tasks have each term that the resource does not say of itself.
+    """Return how often the tasks have each term that the resource lacks in its short fields.
 
-    Words of its own would only raise it above its siblings. Of one task a term counts once.
+    Its own words would only raise it above similar resources. A term counts once for each task.
     """
     counts: dict[str, float] = defaultdict(float)
     for task, share in learned:
-        for key in set(terms(word for word in tokenize(task) if word not in FUNCTION_WORDS)) - own:
+        task_terms = terms(word for word in tokenize(task) if word not in FUNCTION_WORDS)
+        for key in set(task_terms) - own:
             counts[key] += share * (IN_BODY if key in body else 1.0)
     return counts
 
@@ -511,66 +477,56 @@ def _weigh_counts(
     """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009)
     without the idf.
 
-    length: words of the text, where some count twice.
+    length: how many words the text has, where that is not the sum of the counts.
     """
     length = sum(counts.values()) if length is None else length
     usual = K1 * (1 - field.slope + field.slope * length / field.length)
     weights = {
-        count: max(
-            1,
-            round(_STEP * count / (count + usual)),
-        )
-        for count in set(counts.values())
+        count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())
     }
-    # Data such as a word list: the most frequent terms stay.
-    most = (
-        counts
-        if len(counts) <= _MAX_FIELD_TERMS
-        else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
-    )
-    return "\n".join(most), bytes(map(weights.__getitem__, most.values()))
+    if len(counts) > _MAX_FIELD_TERMS:
+        # Data such as a word list: the most frequent terms stay.
+        counts = dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
+    return "\n".join(counts), bytes(map(weights.__getitem__, counts.values()))
 
 
 _FIELD_HEAD = struct.Struct("<BII")  # its number; bytes of its terms, and of their weights
-_COMPRESSED = b"\x78"  # how zlib begins; no field has that number
+_COMPRESSED = b"\x78"  # the first byte of zlib; no field has that number
 
 
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
-    """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights;
-    compressed if shorter.
+    """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights.
+
+    They are compressed where that is shorter.
     """
     parts: list[bytes] = []
     for name, (terms_text, term_weights) in weights.items():
         data = terms_text.encode("utf-8", "replace")
-        parts += (
-            _FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(term_weights)),
-            data,
-            term_weights,
-        )
+        head = _FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(term_weights))
+        parts += (head, data, term_weights)
     # The codec need not be stored: a compressed block begins with a byte that no field number has.
     return objects.pack(b"".join(parts))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
     """Return the packed fields, each as number, terms and weights. Raises DamagedFile."""
-    found: list[tuple[int, str, bytes]] = []
+    fields: list[tuple[int, str, bytes]] = []
     at = 0
     try:
         text = objects.unpack(data, "zlib") if data[:1] == _COMPRESSED else data
         while at < len(text):
             number, size, count = _FIELD_HEAD.unpack_from(text, at)
             middle = at + _FIELD_HEAD.size + size
-            found.append(
-                (number, text[middle - size : middle].decode(), text[middle : middle + count])
-            )
+            terms_text = text[middle - size : middle].decode()
+            fields.append((number, terms_text, text[middle : middle + count]))
             at = middle + count
     except (zlib.error, struct.error, UnicodeDecodeError) as error:
         raise DamagedFile(f"the terms of a document are damaged: {error}") from error
-    return found
+    return fields
 
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
-    """Return the same with a list of terms for each field. Raises DamagedFile."""
+    """Return the fields of `unpack_fields`, the terms of each as a list. Raises DamagedFile."""
     return [
         (number, terms_text.split("\n"), weights)
         for number, terms_text, weights in unpack_fields(data)

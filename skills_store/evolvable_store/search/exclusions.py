@@ -1,6 +1,4 @@
-"""Clauses of a description that say what a resource is not for: "do not use for X, use Y instead",
-in ten languages.
-"""
+"""Clauses that say what a resource is not for, such as "do not use for X", in ten languages."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,8 +6,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _VERBS = r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover|handle|fire)d?\b"
-# A clause begins with its cue and ends with its sentence. Words of negation alone ("not found") are
-# no cue.
+# A clause begins with its cue and ends with its sentence. Words of negation alone, as in "not
+# found", are no cue. Each key has words of its cue: a text without any of them needs no pattern.
 _CUES: Mapping[str, str] = {
     # With a subject of its own ("plugins that do not load") it says what a resource is about.
     "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|"
@@ -53,8 +51,8 @@ _COMPARISONS: Mapping[str, str] = {
     "вместо": r"\bвместо\b",
     "而": r"而不是|而非",
 }
-# In these languages the cue ends the sentence, and in English "use Y instead" does: all of it
-# belongs to the clause.
+# In these languages the cue ends the sentence, as does "use Y instead" in English: the whole
+# sentence is the clause.
 _FINAL_CUES: Mapping[str, str] = {
     "instead": r"\buse\b.*\binstead\b(?!\s+of\b)",
     "い": r"使わない|使用しない|適用しない|不向き|向いていない",
@@ -63,28 +61,27 @@ _FINAL_CUES: Mapping[str, str] = {
 }
 _ALL = {**_CUES, **_COMPARISONS, **_FINAL_CUES}
 _WORDS = {word: names for names in _ALL for word in names.split()}
-# Beyond U+2FFF, cues are Han, Kana or Hangul, which have no spaces: single characters are looked
-# for.
+# Cues beyond U+2FFF are Han, Kana or Hangul, which have no spaces: their keys are characters.
 _UNSPACED = {word for word in _WORDS if word > "\u2fff"}
 _WORD = re.compile(r"[^\W\d_]+")
 # A full stop before a small letter is an abbreviation ("e.g. this"), not the end of a sentence.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[^a-z\s])|(?<=[。！？])|\n+|;\s")
 _COMMA = re.compile(r"[,)，、]|\s[–—-]\s")
-# Four times what the specification allows; the patterns run over every description of a library.
+# Four times the limit of the specification; the patterns run over every description of a library.
 _MAX_DESCRIPTION = 4_000
 """Characters that are searched for clauses; the rest counts as the resource's own text."""
 
 
 class SplitText(NamedTuple):
-    """A description in two parts: what the resource is for, and the clauses that say what it is not
-    for.
-    """
+    """A description in two parts: the resource's own text, and the excluding clauses."""
 
     own: str
     excluded: tuple[str, ...]
 
 
 class _Patterns(NamedTuple):
+    """The patterns of cues that begin a clause, and of those that end a sentence."""
+
     clause: re.Pattern[str]
     final: re.Pattern[str]
 
@@ -105,7 +102,7 @@ def split_exclusions(description: str) -> SplitText:
         return SplitText(description, ())
     own, excluded = list[str](), list[str]()
     for sentence in _SENTENCE_END.split(read):
-        # First the cues at the end, as they cover the whole sentence.
+        # First the cues at the end of a sentence, whose clause is the whole sentence.
         if patterns.final.search(sentence):
             excluded.append(sentence)
         else:
@@ -115,8 +112,9 @@ def split_exclusions(description: str) -> SplitText:
 
 @lru_cache(maxsize=256)
 def _patterns(names: frozenset[str]) -> _Patterns | None:
-    """Return the patterns of those cues that have a word in a text, None without any; all take ten
-    times as long.
+    """Return the patterns of the cues with these keys, None without any.
+
+    All patterns together would take many times as long as those of a few cues.
     """
     if not names:
         return None
@@ -131,13 +129,12 @@ def _patterns(names: frozenset[str]) -> _Patterns | None:
 
 
 def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]) -> Iterator[str]:
-    """Yield the parts of a sentence outside of its excluding clauses; add the clauses to
-    `excluded`.
-    """
+    """Yield the parts of a sentence outside of its clauses; add the clauses to `excluded`."""
     at = 0
     while cue := clause.search(sentence, at):
         before = sentence[at : cue.start()]
-        if sentence.count('"', 0, cue.start()) % 2:  # words that a user would say, not the author
+        # Inside of quotation marks are words of a user, not of the author.
+        if sentence.count('"', 0, cue.start()) % 2:
             yield sentence[at : cue.end()]
             at = cue.end()
             continue

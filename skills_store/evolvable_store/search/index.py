@@ -1,4 +1,4 @@
-"""The text index: what every living resource says, kept up to date with the library."""
+"""The text index of every living resource, kept up to date with the library."""
 
 import contextlib
 import copy
@@ -34,11 +34,7 @@ from evolvable_store.search.index_writer import (
     More,
     Progress,
 )
-from evolvable_store.search.learned_texts import (
-    NO_PAST_TASKS,
-    PastTasks,
-    past_tasks,
-)
+from evolvable_store.search.learned_texts import NO_PAST_TASKS, PastTasks, past_tasks
 from evolvable_store.search.postings import SETTLED_AT_ONCE, VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
@@ -55,8 +51,8 @@ __all__ = [
     "check_index",
 ]
 
-# Each try sees the changes that came in between; a difference that stays is a fault.
-_TRIES = 3  # comparisons with a library that others may change in the middle of one
+# Others may change the library during a comparison; a difference that stays is a fault.
+_TRIES = 3
 _REBUILD_HINT = "Delete {}: the next search makes it again."
 
 _P = ParamSpec("_P")
@@ -66,44 +62,43 @@ _T = TypeVar("_T")
 def _rebuild_if_damaged(
     read: "Callable[Concatenate[Index, _P], _T]",
 ) -> "Callable[Concatenate[Index, _P], _T]":
-    """Make a method see every committed change, and start again with an empty index when its file
-    turns out bad.
+    """Make a method see every committed change, and replace a damaged file by an empty index.
 
-    While another process indexes so much that it takes seconds, it sees what is indexed so far.
+    While another process indexes many changes, the method sees those indexed so far.
     """
 
     @wraps(read)
-    def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
-        # Noted before the read: if another process replaces the file meanwhile, it must not be
-        # thrown away again.
+    def updated_read(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
+        # Before the read: a file by which another process replaces it meanwhile must stay.
         identity = self._file.identity
         try:
-            # A search over what is indexed so far is better than none.
+            # A search over the changes indexed so far is better than none.
             with contextlib.suppress(LibraryBusy):
                 self._update()
             return read(self, *values, **options)
         except DamagedFile:
-            # Once: a second damage right after a new start is no damage of the file, and reaches
-            # the caller.
+            # Once: an error with a new file has another cause, and reaches the caller.
             self._start_anew(identity)
             self._update()
             return read(self, *values, **options)
 
-    return whole
+    return updated_read
 
 
 class Index:
     """The index of one library, in a file of its own that all processes share and any may rebuild.
 
     Every read updates it first, so it sees every change that any process has committed. A missing,
-    damaged or outdated file is replaced without a word. Safe to share between threads.
+    damaged or outdated file is replaced silently. Safe to share between threads.
     """
 
     def __init__(self, store: Store, file: IndexFile, writer: IndexWriter) -> None:
         self._store, self._file, self._writer = store, file, writer
         self._cache = IndexCache()
+        # The stamp of the library's trust, and the untrusted resources at that time.
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
-        self._person_only = True  # whether what no model is offered is seen
+        # Whether entries that no model is offered are returned.
+        self._person_only = True
 
     def for_models(self) -> "Index":
         """Return this index without entries for the person alone.
@@ -116,11 +111,11 @@ class Index:
         return offered
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
-        """Return which entries may be seen.
+        """Return the filter of the entries that may be seen.
 
-        One that is not trusted hides none of its name further away.
+        An untrusted one hides none of its name in farther scopes.
         """
-        # With a single scope nothing is hidden, so nobody's trust matters.
+        # With a single scope nothing is hidden, so trust does not matter.
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes, person_only=self._person_only)
         stamp, backend = self._store.backend.authorship.stamp(), self._store.backend
@@ -133,18 +128,17 @@ class Index:
     def open(
         cls, store: Store, analyze: Analyze | None = None, bulk: BulkIndexer | None = None
     ) -> Self:
-        """Return the index of this library; make its file when there is none. Reads nothing of the
-        library yet.
+        """Return the index of this library, whose file is made when there is none.
 
-        bulk: indexes many changes. A process that lives long does not get back all the memory that
-        this takes.
+        Nothing of the library is read yet. bulk: indexes many changes in another process, because a
+        process does not give back all the memory that this takes.
         """
         file = IndexFile(store.home, private=store.read_only)
         return cls(store, file, IndexWriter(store, file, analyze, bulk))
 
     @property
     def path(self) -> Path:
-        """The file; not in the library's folder when that cannot be written."""
+        """The file, which is in a temporary folder where the library's cannot be written."""
         return self._file.path
 
     def close(self) -> None:
@@ -170,11 +164,10 @@ class Index:
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        progress: called after every batch. more: whether many others are about to come. wait: for a
-        process that indexes many; without it a process that fills the library is left alone.
-        locked: the caller, or the process that it works for, holds the lock of the backlog. batch:
-        changes indexed while the index is locked once, when no more are about to come. Raises
-        LibraryBusy or LibraryFull.
+        progress: called after every batch. more: whether many more changes are about to come. wait:
+        for another process that indexes many; False raises LibraryBusy then. locked: the caller, or
+        the process that it works for, holds the lock of the backlog. batch: changes indexed under
+        one write lock, when no more are about to come. Raises LibraryBusy or LibraryFull.
         """
         index = partial(
             self._writer.catch_up,
@@ -197,16 +190,16 @@ class Index:
 
         index: called with the library's sequences, by default the writer without options.
         """
-        # One small read of the library for each search, in place of a look at all heads.
+        # One small read of the library for each search.
         newest = self._store.backend.sequences()
         if newest == self._writer.applied:
             return 0
         return (index or self._writer.catch_up)(newest)
 
     def backlog(self) -> contextlib.AbstractContextManager[bool]:
-        """Be the one process that indexes many changes for the body.
+        """Return a context in which this process alone indexes many changes.
 
-        Raise LibraryBusy while another one is.
+        Raise LibraryBusy while another process does.
         """
         return self._file.backlog()
 
@@ -222,26 +215,18 @@ class Index:
         self._cache.forget()
 
     def find_faults(self) -> list[Fault]:
-        """Return the faults of the index after it has caught up.
-
-        None unless its file is damaged.
-        """
+        """Return the faults of the index after it has caught up."""
         try:
             for _ in range(_TRIES):
                 self._update()
                 with self._file.reading() as db:
-                    found = list(_faults(db, self._store.heads(), str(self.path)))
-                if not found:
+                    faults = list(_find_faults(db, self._store.heads(), str(self.path)))
+                if not faults:
                     break
-            return found
+            return faults
         except DamagedFile as error:
-            return [
-                Fault(
-                    f"the text index cannot be read ({error})",
-                    str(self.path),
-                    _REBUILD_HINT.format(self.path),
-                )
-            ]
+            what = f"the text index cannot be read ({error})"
+            return [Fault(what, str(self.path), _REBUILD_HINT.format(self.path))]
 
     # Reading
 
@@ -258,16 +243,16 @@ class Index:
         list_limit: int,
         own: int,
     ) -> Candidates:
-        """Return all that the index says of a task, read in one state of it.
+        """Return the answer of the index to a task, read in one state.
 
-        words, names: as for `phrases`. scopes: as in `search`. list_limit: of at most so many
-        resources all are returned; of more, one more than so many are weighed. own: the most
-        resources that are ranked by their own short texts.
+        words, names: as for `phrases`. scopes: as for `search`. limit: how many matches.
+        list_limit: up to so many visible resources all are returned; of more, one more than so many
+        are weighed. own: how many resources are ranked by their own short texts.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
-            # The lock is held while postings are read, not while they are weighed: other searches
-            # run meanwhile.
+            # The lock is held while postings are read, and not while they are weighed: other
+            # searches run meanwhile.
             with self._cache.lock_state(db) as state:
                 terms = searched_terms(task, state.documents)
                 postings = state.reader.read(db, terms)
@@ -275,27 +260,18 @@ class Index:
                 seen = state.visible(db, visible)
             weighed = query.best(db, seen, max(limit, list_limit + 1))
             best = list(weighed.values())[:limit]
-            scored = make_matches(
-                state.entries(db, [document_score.document for document_score in best]), best, query
-            )
-            phrases = (
-                index_entries.match_phrases(db, words, names, visible, state.beginnings)
-                if words
-                else []
-            )
+            scored = make_matches(state.entries(db, _documents(best)), best, query)
+            phrases: list[TriggerPhrase] = []
+            if words:
+                phrases = index_entries.match_phrases(db, words, names, visible, state.beginnings)
             ranking = Ranking(scored, weighed, query, visible)
             # In a small library the caller shows all, so that no ranking by short texts is needed.
             if seen.few is not None and len(seen.few) <= list_limit:
-                every = state.entries(db, seen.few).values()
-                return Candidates(
-                    phrases,
-                    ranking,
-                    (),
-                    sorted(every, key=lambda entry: (entry.name, entry.kind, entry.scope)),
-                )
-            return Candidates(
-                phrases, ranking, tuple(own_query(query, postings).best(db, seen, own)), None
-            )
+                entries = state.entries(db, seen.few).values()
+                every = sorted(entries, key=lambda entry: (entry.name, entry.kind, entry.scope))
+                return Candidates(phrases, ranking, (), every)
+            by_own_texts = tuple(own_query(query, postings).best(db, seen, own))
+            return Candidates(phrases, ranking, by_own_texts, None)
 
     @_rebuild_if_damaged
     def search(
@@ -308,57 +284,43 @@ class Index:
         depth: int = 0,
         learned: bool = True,
     ) -> Ranking:
-        """Return the resources whose texts fit the query best; any text is a query, and takes a
-        bounded time.
+        """Return the resources whose texts fit the query best.
 
-        scopes: those that are seen, nearest first; a resource hides those of its name further away.
-        None: all. depth: how many are weighed, when that is more than the limit. learned: learned
-        tasks count too.
+        Any text is a query, and takes a bounded time. scopes: those that are searched, nearest
+        first; a resource hides those of its name in farther ones. None: all. depth: how many are
+        weighed, when that is more than the limit. learned: whether learned tasks count.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._cache.lock_state(db) as state:
                 terms = searched_terms(query, state.documents)
-                term_query = Query(
-                    terms, state.documents, state.reader.read(db, terms), learned=learned
-                )
+                postings = state.reader.read(db, terms)
+                term_query = Query(terms, state.documents, postings, learned=learned)
                 seen = state.visible(db, visible)
             weighed = term_query.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]
-            scored = make_matches(
-                state.entries(db, [document_score.document for document_score in best]),
-                best,
-                term_query,
-            )
+            scored = make_matches(state.entries(db, _documents(best)), best, term_query)
         return Ranking(scored, weighed, term_query, visible)
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
-        """Return the scores of the visible ones among these resources for the query of
-        the ranking.
-        """
+        """Return the scores of the visible resources among these, for the query of the ranking."""
         with self._file.reading() as db:
             resources = index_entries.documents_of_resources(db, ids, ranking.visible)
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
 
     @_rebuild_if_damaged
     def matches(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, Match]:
-        """Return the matches that were weighed, by resource; without those that are
-        gone meanwhile.
-        """
-        by_resource = {
-            match.entry.id: match for match in ranking.scored if match.entry.id in weighed
-        }
+        """Return the matches of these scores, by resource, without resources that are gone."""
         # Entries that the search read already are not read again.
+        scored = (match for match in ranking.scored if match.entry.id in weighed)
+        by_resource = {match.entry.id: match for match in scored}
         further = [weighed[id_] for id_ in weighed if id_ not in by_resource]
         if further:
             with self._file.reading() as db:
-                entries = index_entries.entries_of_documents(
-                    db, [document_score.document for document_score in further]
-                )
-            by_resource |= {
-                match.entry.id: match for match in make_matches(entries, further, ranking.query)
-            }
+                entries = index_entries.entries_of_documents(db, _documents(further))
+            further_matches = make_matches(entries, further, ranking.query)
+            by_resource |= {match.entry.id: match for match in further_matches}
         return by_resource
 
     @_rebuild_if_damaged
@@ -370,11 +332,10 @@ class Index:
         kind: Kind | None = None,
         scopes: Sequence[str] | None = None,
     ) -> list[TriggerPhrase]:
-        """Return the names and triggers whose words, whatever their form, stand side by side among
-        those `words`.
+        """Return the names and triggers whose terms stand side by side in `words`.
 
-        Up to 200 phrases, each of at most 64 resources. names: the words that may be a name by
-        themselves; None: all. scopes: as in `search`.
+        Up to 200 phrases, each of at most 64 resources. names: the words that may be a name of one
+        word; None: all. scopes: as for `search`.
         """
         with self._file.reading() as db:
             with self._cache.lock_state(db) as state:
@@ -395,7 +356,7 @@ class Index:
         """Return one page of entries, ordered by name, kind and scope.
 
         query: each of its words must occur in the name or the description. after: name, kind and
-        scope of the last entry of the page before. scopes: as in `search`. Raises InvalidArgument
+        scope of the last entry of the page before. scopes: as for `search`. Raises InvalidArgument
         for a query of too many words.
         """
         with self._file.reading() as db:
@@ -413,7 +374,7 @@ class Index:
     def visible_entries(
         self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> dict[int, IndexEntry]:
-        """Return the entries of the visible ones among these resources, in the order of `ids`."""
+        """Return the entries of the visible resources among these, in the order of `ids`."""
         resource_ids = list(ids)
         with self._file.reading() as db:
             documents = index_entries.documents_of_resources(
@@ -421,8 +382,8 @@ class Index:
             )
             with self._cache.lock_state(db) as state:
                 entries = state.entries(db, documents)
-        found = {documents[document]: entry for document, entry in entries.items()}
-        return {id_: found[id_] for id_ in dict.fromkeys(resource_ids) if id_ in found}
+        by_resource = {documents[document]: entry for document, entry in entries.items()}
+        return {id_: by_resource[id_] for id_ in dict.fromkeys(resource_ids) if id_ in by_resource}
 
     @_rebuild_if_damaged
     def names(
@@ -438,9 +399,9 @@ class Index:
 
     def past_tasks(self, task: str, resources: Iterable[int]) -> PastTasks:
         """See `learned_texts.past_tasks`."""
-        return (
-            past_tasks(self._store, task, resources) if self._writer.any_learned else NO_PAST_TASKS
-        )
+        if not self._writer.any_learned:
+            return NO_PAST_TASKS
+        return past_tasks(self._store, task, resources)
 
     @property
     def answers(self) -> MutableMapping[str, str]:
@@ -454,18 +415,22 @@ def check_index(store: Store) -> Iterator[Fault]:
         yield from index.find_faults()
 
 
-def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
-    anew = _REBUILD_HINT.format(path)
-    # SQLite's own structures first: the comparisons below trust them.
+def _documents(scores: Iterable[DocumentScore]) -> list[int]:
+    return [score.document for score in scores]
+
+
+def _find_faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
+    hint = _REBUILD_HINT.format(path)
+    # SQLite's own structures first: the comparisons below rely on them.
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":
-            yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)
+            yield Fault(f"SQLite finds the text index damaged ({text})", path, hint)
     rows = db.execute("SELECT id, version, tree, scope, name FROM entry").fetchall()
     indexed = {id_: fields for id_, *fields in rows}
     for head in heads:
         if indexed.pop(head.id, None) != [head.version, head.tree, head.scope, head.name]:
-            yield Fault("the text index has another version of it", str(head.ref), anew)
+            yield Fault("the text index has another version of it", str(head.ref), hint)
     for id_ in indexed:
-        yield Fault("the text index still has it", f"resource {id_}", anew)
+        yield Fault("the text index still has it", f"resource {id_}", hint)
     if not posting_tables.matches_entries(db, "SELECT document, id FROM entry"):
-        yield Fault("its postings are not those of its entries", path, anew)
+        yield Fault("its postings are not those of its entries", path, hint)

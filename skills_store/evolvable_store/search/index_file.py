@@ -1,9 +1,7 @@
-"""The file of the text index: made, shared by all processes, and rebuilt when it is damaged.
+"""The file of the text index, which all processes share and which is rebuilt when it is damaged.
 
-What a process keeps of the text index: one state of it, read once and used by every search until
-the next change.
-
-Answers that cost something to get, kept beside the index: a judge's, by the question.
+`IndexCache` holds one state of the index in a process, which every search uses until the next
+change. `JudgeCache` keeps the answers of judges in the same file.
 """
 
 import contextlib
@@ -35,47 +33,47 @@ FORMAT = driver.DerivedFormat(
     version=6,
     script=Path(__file__).with_name("index.sql"),
     tables=("entry", "phrase", "answer", "document", "posting", "rare"),
-    # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as
-    # fast.
+    # A row of postings takes several pages; with SQLite's default of 4096 bytes reading is slower.
     page_size=8192,
 )
 
 INDEX_FILE = f"index-{FORMAT.version}.db"
-"""Each format has a file of its own, so servers of two versions do not make it again in turns."""
+"""Each format has a file of its own, so that servers of two versions do not rebuild it in turns."""
 
-# Removed at the next start: each takes as much of the disk as the current one.
+# Removed at the next start, because each takes as much of the disk as the current one.
 EARLIER_INDEX_FILES = ("index.db", "index-5.db")
 """The files of earlier formats."""
 
-# After ten seconds an answer from an older index is better than none; the minute spares the
-# searches after it.
+# After ten seconds an answer from an older index is better than none; the minute spares the next
+# searches the same wait.
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
-"""How long a search waits for another process that indexes many changes; and how long none does
-after one in vain.
+"""How long a search waits for another process that indexes many changes, and for how long no search
+waits after one that waited in vain.
 """
 
 _LOOK_SECONDS = 0.05  # between two looks whether the other process has indexed enough
 
 
 class IndexFile:
-    """The index of the library in `home`. Where that cannot be written it lies in a temporary
-    folder instead.
+    """The index file of the library in `home`, in a temporary folder where that cannot be written.
 
-    Safe to share between threads; opens it again in a forked child.
+    Safe to share between threads; a forked child opens it again.
     """
 
     def __init__(self, home: Path, *, private: bool = False) -> None:
         self._home = home
-        # Guards replacing the file: its identity, the idle connections, and the moment in between.
+        # Guards replacing the file: its identity and the idle connections change together.
         self._lock = threading.Lock()
+        # The monotonic time from which a search waits for another process again.
         self._patient_at = 0.0
-        self._begin(home / INDEX_FILE)
+        self._set_path(home / INDEX_FILE)
         # A library on a read-only disk is still searched.
         if private or not os.access(home, os.W_OK):
-            self._begin(self._private_copy())
+            self._set_path(self._make_private_copy())
         self._open_first()
 
-    def _begin(self, path: Path) -> None:
+    def _set_path(self, path: Path) -> None:
+        """Use the file at this path, of which no connection is open yet."""
         self.path = path
         self._pid = os.getpid()
         self._idle: list[Connection] = []
@@ -84,8 +82,8 @@ class IndexFile:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """Lend a connection that sees one committed state. Raises DamagedFile, LibraryError."""
-        with self._lent() as connection:
-            # One read transaction for all queries of a search: they see one state.
+        with self._lend() as connection:
+            # One read transaction, so that all queries of a search see one state.
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -100,7 +98,7 @@ class IndexFile:
         Raises DamagedFile, LibraryError.
         """
         with (
-            self._lent() as connection,
+            self._lend() as connection,
             driver.ImmediateTransaction(connection, self.path),
             translate_damage(self.path),
         ):
@@ -110,20 +108,18 @@ class IndexFile:
     def backlog(
         self, *, wait: bool = True, done: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """Be the one process that indexes many changes for the body. Raise LibraryBusy while
-        another one is.
+        """Run the body while no other process indexes many changes; yield whether we hold the lock.
 
-        Yields whether this process holds the lock of it.
-
-        wait: for the other one, for a while; when that was in vain, no more for a minute, as a
-        search reads often. done: whether the other one has indexed what is needed: then the body
-        runs too. One that made no progress meanwhile was stopped, and the body runs beside it.
+        wait: for the other process, for a while; after a wait in vain, no call waits for a minute.
+        done: returns whether the other process has indexed enough; then the body runs too. It also
+        runs beside a process that made no progress during the wait, which was stopped. Raise
+        LibraryBusy for any other process.
         """
-        # A lock of its own and not SQLite's: readers and short writes go on while somebody indexes
-        # much.
-        place = self.path.parent / "locks"
-        place.mkdir(mode=0o700, exist_ok=True)
-        lock = driver.file_lock(place / f"{self.path.stem}.lock")
+        # This lock and not SQLite's: reads and short writes go on while a process indexes many
+        # changes.
+        folder = self.path.parent / "locks"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = driver.file_lock(folder / f"{self.path.stem}.lock")
         if not self._await_turn(lock, wait, done):
             raise LibraryBusy(
                 "Another process is indexing the library.",
@@ -135,36 +131,34 @@ class IndexFile:
             lock.release()
 
     def _await_turn(self, lock: "BaseFileLock", wait: bool, done: Callable[[], bool]) -> bool:
-        """Return whether the body of `backlog` runs: with the lock, or beside a process that
-        stopped or did enough.
-        """
-        patient = wait and time.monotonic() >= self._patient_at
+        """Return whether the body of `backlog` may run, with or without the lock."""
+        is_patient = wait and time.monotonic() >= self._patient_at
         # Compared at the end: a holder that made no progress for ten seconds was stopped.
-        before = self._progress() if patient else ""
+        before = self._read_progress() if is_patient else ""
         deadline = time.monotonic() + BACKLOG_SECONDS
-        while not _acquire(lock, _LOOK_SECONDS if patient else 0):
+        while not _acquire(lock, _LOOK_SECONDS if is_patient else 0):
             if done():
                 return True
-            if not patient:
+            if not is_patient:
                 return False
             if time.monotonic() >= deadline:
                 self._patient_at = time.monotonic() + PATIENT_AGAIN_SECONDS
-                return self._progress() == before
+                return self._read_progress() == before
         self._patient_at = 0.0
         return True
 
-    def _progress(self) -> str:
+    def _read_progress(self) -> str:
         with self.reading() as db:
             return read_state(db, "applied")
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator[Connection]:
+    def _lend(self) -> Iterator[Connection]:
         self._forget_if_forked()
-        # Remembered, because `replace` puts another list in its place while the connection is lent.
+        # `replace` may put another list in its place while the connection is lent.
         idle = self._idle
         try:
             connection = idle.pop()
-        except IndexError:  # asking first would be no use: another thread may be faster
+        except IndexError:  # no check before: another thread may be faster
             connection = self._connect()
         try:
             with translate_damage(self.path):
@@ -176,7 +170,7 @@ class IndexFile:
                 connection.close()
 
     def _connect(self) -> Connection:
-        # SQLite would open a new file under the old name, or an empty one that it makes itself.
+        # SQLite would open another file of that name, or make an empty one.
         if _identity(self.path) != self._identity:
             raise DamagedFile("the file was replaced")
         with translate_damage(self.path, opening=True):
@@ -184,7 +178,7 @@ class IndexFile:
 
     def _forget_if_forked(self) -> None:
         if self._pid != os.getpid():
-            # The parent still uses these; closing them here could take its locks away.
+            # The parent uses these connections: closing them here could drop its locks.
             _parent_connections.append(self._idle)
             self._lock = threading.Lock()
             self._idle, self._pid = [], os.getpid()
@@ -199,9 +193,7 @@ class IndexFile:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def replace(self, identity: tuple[int, int] | None) -> None:
-        """Put an empty index in the place of the one with this identity, unless that has happened
-        already.
-        """
+        """Replace the index with this identity by an empty one, unless that is done already."""
         with self._lock:
             # Two threads can meet the same damage; the first one replaces the file.
             if self._identity == identity:
@@ -213,12 +205,11 @@ class IndexFile:
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """The device and inode of the file, which differ from those of an earlier file under the
-        same name.
-        """
+        """The device and inode of the file: a file that replaces it has others."""
         return self._identity
 
     def _open_first(self) -> None:
+        """Open the file, replace a damaged or outdated one, or open a private copy."""
         if self.path.parent == self._home:
             _remove_earlier(self._home)
         try:
@@ -227,18 +218,18 @@ class IndexFile:
             except DamagedFile:
                 self._set_aside()
                 self._idle.append(self._open())
-        # os.access said yes, the file system says no: a read-only mount, or a full disk.
+        # Where os.access allows a write and the disk does not: a read-only mount, or a full disk.
         except (LibraryReadOnly, OSError):
-            self._begin(self._private_copy())
+            self._set_path(self._make_private_copy())
             self._idle.append(self._open())
 
     def _open(self, *, refuse_outdated: bool = False) -> Connection:
-        """Open the file, or make it; raise DamagedFile for one that is none of ours.
+        """Open the file, or make it; raise DamagedFile for a file that is not an index of ours.
 
-        refuse_outdated: also for one of an earlier analysis. A private copy stays: each process
-        would make it again.
+        refuse_outdated: also for an index of an earlier analysis. A private copy is not refused,
+        because each process would have to make it again.
         """
-        # Before the open: a file that is made by the open is noted right after.
+        # Before the file is opened, so that a file which replaces it is not taken for it.
         self._identity = _identity(self.path)
         with translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
@@ -252,22 +243,22 @@ class IndexFile:
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
-        # Two processes must not both move a file away: the second would move the new one.
+        # The lock guards the check and the move: of two processes, the second would move the new
+        # file.
         with driver.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
             if _identity(self.path) == self._identity:  # else another process was faster
                 driver.set_aside(self.path)
 
-    def _private_copy(self) -> Path:
+    def _make_private_copy(self) -> Path:
+        """Return the path of a copy in a temporary folder, which ends with this object."""
         folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))
         # Also when nobody calls close().
-        weakref.finalize(self, _remove, folder, os.getpid())
+        weakref.finalize(self, _remove_folder, folder, os.getpid())
         with contextlib.suppress(OSError):
             # Without the shared memory: SQLite makes it from the other two.
-            for end in ("", "-wal"):
-                if (self._home / f"{INDEX_FILE}{end}").exists():
-                    shutil.copyfile(
-                        self._home / f"{INDEX_FILE}{end}", folder / f"{INDEX_FILE}{end}"
-                    )
+            for name in (INDEX_FILE, f"{INDEX_FILE}-wal"):
+                if (self._home / name).exists():
+                    shutil.copyfile(self._home / name, folder / name)
         return folder / INDEX_FILE
 
 
@@ -284,8 +275,9 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
 
 
 def _remove_earlier(home: Path) -> None:
-    """Remove the index of an earlier format once no process uses it: SQLite removes the shared
-    memory at the end.
+    """Remove the index of an earlier format, unless a process uses it.
+
+    SQLite removes the shared memory when the last process closes the file.
     """
     for name in EARLIER_INDEX_FILES:
         if (home / name).exists() and not (home / f"{name}-shm").exists():
@@ -293,7 +285,8 @@ def _remove_earlier(home: Path) -> None:
                 (home / name).unlink()
 
 
-def _remove(folder: Path, owner: int) -> None:
+def _remove_folder(folder: Path, owner: int) -> None:
+    """Remove a private copy, in the process that made it and in no forked child."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -303,7 +296,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
         status = path.stat()
     except OSError:
         return None
-    # The inode tells a file from its successor under the same name.
     return status.st_dev, status.st_ino
 
 
@@ -313,16 +305,17 @@ def read_state(db: Connection, key: str) -> str:
     return str(row[0]) if row else ""
 
 
-_MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
-_MAX_ENTRIES = 400  # that are remembered, of some kilobyte each
+_MAX_VISIBILITIES = 64  # combinations of kind and scopes whose documents are cached
+_MAX_ENTRIES = 400  # entries that are cached, of some kilobytes each
 
 
 @dataclass(slots=True)
 class IndexState:
     """One state of the index. One thread uses it at a time.
 
-    stamp: the changes applied, those of learned tasks, and how often documents were settled, which
-    makes no change.
+    stamp: the changes applied, the changes of learned tasks, and how often documents were settled.
+    documents: how many the index has. waiting: those that are not settled. beginnings: the filter
+    of phrases. reader: of postings. seen: visible documents by filter.
     """
 
     stamp: tuple[int, ...]
@@ -343,19 +336,13 @@ class IndexState:
     ) -> Self:
         """Return the state that the connection sees.
 
-        waiting, beginnings: an earlier state's, which are updated.
+        waiting, beginnings: those of an earlier state, which are updated.
         """
         waiting.refresh(db)
-        documents, last = db.execute(
-            "SELECT count(*), ifnull(max(document), 0) FROM entry"
-        ).fetchone()
-        return cls(
-            stamp,
-            documents,
-            waiting,
-            beginnings.extended_to(db, last),
-            postings.PostingsReader(waiting, FIELD_NUMBERS.values()),
-        )
+        query = "SELECT count(*), ifnull(max(document), 0) FROM entry"
+        documents, last = db.execute(query).fetchone()
+        reader = postings.PostingsReader(waiting, FIELD_NUMBERS.values())
+        return cls(stamp, documents, waiting, beginnings.extended_to(db, last), reader)
 
     @classmethod
     def nothing(cls) -> Self:
@@ -369,21 +356,20 @@ class IndexState:
         Safe to share between threads.
         """
         cache = self.entry_cache
-        found = {document: cache[document] for document in documents if document in cache}
-        if len(found) < len(documents):
-            fresh = entries_of_documents(
-                db, (document for document in documents if document not in cache)
-            )
+        entries = {document: cache[document] for document in documents if document in cache}
+        if len(entries) < len(documents):
+            missing = (document for document in documents if document not in entries)
+            fresh = entries_of_documents(db, missing)
             # A new dict and no clear(): another thread may be reading the old one.
             if len(cache) + len(fresh) > _MAX_ENTRIES:
                 self.entry_cache = cache = {}
             if len(fresh) <= _MAX_ENTRIES:
                 cache.update(fresh)
-            found |= fresh
-        return found
+            entries |= fresh
+        return entries
 
     def visible(self, db: Connection, visible: VisibilityFilter) -> VisibleDocuments:
-        """Return the documents that this filter lets through."""
+        """Return the documents that this filter lets through, read once."""
         if visible not in self.seen:
             if len(self.seen) > _MAX_VISIBILITIES:
                 self.seen.clear()
@@ -392,29 +378,29 @@ class IndexState:
 
 
 class IndexCache:
-    """The newest state that was read. Safe to share between threads."""
+    """The newest state that this process has read. Safe to share between threads."""
 
     def __init__(self) -> None:
-        # Guards the state that `lock_state` yields.
+        # Guards `_state`, and the postings and documents that a thread reads into it.
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._state = IndexState.nothing()
 
     @contextlib.contextmanager
     def lock_state(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
-        # A lock that another thread of the parent held at the fork is never released in the child.
+        # A lock that a thread of the parent held at the fork is never released in the child.
         if self._pid != os.getpid():
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             # Three numbers that only grow: their order tells which of two states is newer.
-            noted = dict(
-                db.execute(
-                    "SELECT key, value FROM state WHERE key IN ('applied', 'settled', "
-                    "'learned_docs')"
-                )
+            query = (
+                "SELECT key, value FROM state WHERE key IN ('applied', 'settled', 'learned_docs')"
             )
-            stamp = tuple(int(noted.get(key, 0)) for key in ("applied", "learned_docs", "settled"))
-            if stamp < self._state.stamp:  # another thread has seen more since; keep its state
+            numbers = dict(db.execute(query))
+            stamp = tuple(
+                int(numbers.get(key, 0)) for key in ("applied", "learned_docs", "settled")
+            )
+            if stamp < self._state.stamp:  # another thread has read a newer state; keep that
                 yield IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
                 return
             if stamp > self._state.stamp:
@@ -422,20 +408,20 @@ class IndexCache:
             yield self._state
 
     def forget(self) -> None:
-        """Forget the state: the file is another."""
+        """Forget the state, because the file was replaced."""
         self._state = IndexState.nothing()
 
 
-# A few hundred bytes each; a judge's answer costs a call of a model.
+# Each has a few hundred bytes, and spares a call of a model.
 MAX_ANSWERS = 10_000
-"""Answers that are kept; the oldest go first."""
+"""Answers that are kept; the oldest are removed first."""
 
 
 class JudgeCache(MutableMapping[str, str]):
-    """A mapping in the file of the index: shared by all processes, empty again when the index is
-    rebuilt.
+    """A mapping in the file of the index, which all processes share.
 
-    What cannot be read or kept, since the file is busy or damaged, counts as not remembered.
+    It is empty again when the index is rebuilt. An answer that cannot be read or stored, as the
+    file is busy or damaged, counts as missing.
     """
 
     def __init__(self, file: IndexFile) -> None:
@@ -450,7 +436,7 @@ class JudgeCache(MutableMapping[str, str]):
         return str(row[0])
 
     def __setitem__(self, key: str, value: str) -> None:
-        # An answer that cannot be kept is asked for again.
+        # A model is asked again for an answer that cannot be stored.
         with contextlib.suppress(DamagedFile, LibraryError), self._file.writing() as db:
             db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
             db.execute(

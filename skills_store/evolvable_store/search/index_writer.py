@@ -1,9 +1,8 @@
-"""Write the text index: what changed in the library is analyzed and added, what waits is settled
-into the postings.
-"""
+"""Write the text index: analyze changed resources, add their documents, settle them in postings."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 
@@ -19,32 +18,32 @@ from evolvable_store.validation import main_path
 
 # Readers do not wait for the write lock; another writer waits for the whole batch.
 BATCH, BACKLOG_BATCH = 500, 2_000
-"""Changes indexed while the index is locked once: others wait for it no longer than a second. The
-second number is for a process that indexes the end of an import, which others wait for.
+"""Changes indexed under one write lock, for which others wait. The second number is for a process
+that indexes the end of an import: others wait for all of that anyway.
 """
 
-_FEW = 20  # changes that a process indexes without haste though another one fills the library
+_FEW = 20  # changes that a process indexes at once, also while another one fills the library
 _READ_AT_ONCE = 25  # resources; their main files are in memory together
-# -1 differs from every sequence, so that the first comparison always reads the index.
-# What a process knows before it read the index: changes applied, and changes of learned tasks.
+# The sequences of changes and of learned tasks before the index was read. -1 differs from every
+# sequence, so the first comparison always reads the index.
 _NOTHING = (-1, 0)
-_BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
+_BULK_FACTOR = 15  # times MAX_PENDING that may wait while a whole library is indexed
 _NOTE_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
 
 Progress = Callable[[int, int], None]
 """Called after every batch with the changes indexed and all that there are."""
 
 Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
-"""Returns the results of `index_entries.analyze_source` for several texts, in their order, from any
-number of cores.
+"""Returns the results of `index_entries.analyze_source` for several texts in order, from several
+cores.
 """
 
 More = Callable[[], bool]
 """Returns whether many changes are about to come."""
 
 BulkIndexer = Callable[[int, Callable[[], object]], object]
-"""Indexes so many changes in another process if that is worthwhile, and waits; calls its argument
-again and again.
+"""Indexes so many changes in another process if that is worthwhile; calls its second argument while
+it waits.
 """
 
 
@@ -63,12 +62,12 @@ class IndexWriter:
     ) -> None:
         """analyze, bulk: as for `Index.open`."""
         self._store, self._file, self._analyze = store, file, analyze or _analyze_here
-        # A private copy is seen by this process alone: another process would index its own.
+        # Another process does not see a private copy of the index.
         self._bulk = bulk if file.path.parent == store.home else None
         self.applied, self.any_learned = _NOTHING, False
 
     def forget(self) -> None:
-        """Take note that the file was replaced: nothing is indexed."""
+        """Note that the file was replaced, so that nothing is indexed."""
         self.applied = _NOTHING
 
     def catch_up(
@@ -84,8 +83,8 @@ class IndexWriter:
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        newest: the library's sequences, which differ from `applied`. aging: whether learned tasks
-        age, once a month. The others: as for `Index.catch_up`. Raises DamagedFile, LibraryBusy or
+        newest: the library's sequences, which differ from `applied`. aging: weigh learned tasks
+        again once a month. The others: as for `Index.catch_up`. Raises DamagedFile, LibraryBusy or
         LibraryFull.
         """
         target, learned = newest
@@ -95,25 +94,23 @@ class IndexWriter:
             self._check_origin()
         with self._file.reading() as db:
             applied = _applied_sequence(db)
-        # A library behind its index was restored from a backup; the index is then made again.
-        # Another process may have been faster.
+        # A library behind its index was restored from a backup; the index is then made again. Read
+        # once more, since another process may have written and indexed meanwhile.
         if applied > target and applied > (target := self._store.sequence()):
             raise DamagedFile("it is ahead of the library")
-        # One process alone: the others would wait for the file again and again, each for the
-        # batches of the rest.
         missing = target - applied
+        # One process alone indexes many changes: several would wait for the batches of one another.
         # A few changes cost less than waiting for the lock.
         alone = missing > (BATCH if wait else _FEW) and not locked
-        indexed = partial(self._has_indexed, target)
-        with (
-            self._file.backlog(wait=wait, done=indexed)
-            if alone
-            else contextlib.nullcontext(locked) as holds
-        ):
+        is_done = partial(self._has_indexed, target)
+        turn: AbstractContextManager[bool] = nullcontext(locked)
+        if alone:
+            turn = self._file.backlog(wait=wait, done=is_done)
+        with turn as has_lock:
             # Asked again under the lock: the process that held it before may have done all.
-            if alone and self._bulk and not indexed():
+            if alone and self._bulk and not is_done():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            count, applied = self._take_in_all(applied, target, progress, more, holds, batch)
+            count, applied = self._take_in_all(applied, target, progress, more, has_lock, batch)
         if learned or first_time:
             self._take_in_learned(learned, aging)
         self.applied = applied, learned
@@ -132,12 +129,13 @@ class IndexWriter:
         locked: bool,
         batch: int,
     ) -> tuple[int, int]:
-        """Index the changes up to `target`; return how many this call indexed, and the last that is
-        indexed.
+        """Index the changes up to `target`.
 
-        batch: as for `Index.catch_up`.
+        Return how many this call indexed, and the last change that is indexed. first: the last one
+        that is indexed now. The others: as for `Index.catch_up`.
         """
         applied, count = first, 0
+        # How many times MAX_PENDING may wait in the next batch without others to come.
         most = 1 if batch > BATCH else _BULK_FACTOR
         while applied < target:
             coming = more is not None and more()
@@ -146,8 +144,8 @@ class IndexWriter:
                 applied = _applied_sequence(db)
                 changes = self._store.changes(applied, BATCH if coming else batch)
                 if changes:
-                    # When no more are about to come, what waits is settled while others analyze the
-                    # rest.
+                    # The first batch after the last of those that were about to come may settle,
+                    # while other cores analyze the rest.
                     bulk, most = (_BULK_FACTOR, most) if coming else (most, _BULK_FACTOR)
                     self._take_in(db, changes, bulk if coming or applied < target - BATCH else 0)
                     applied, count = changes[-1].sequence, count + len(changes)
@@ -160,17 +158,18 @@ class IndexWriter:
         return count, applied
 
     def _take_in_learned(self, target: int, aging: bool) -> None:
-        """Index the resources whose learned tasks changed; aging: once a month all that
-        have any.
+        """Index the resources whose learned tasks changed.
+
+        aging: once a month, all resources that have any.
         """
         with self._file.reading() as db:
-            applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
-        # Tasks lose weight by the day; indexing them once a month is precise enough for a half-life
-        # of 180 days.
-        month, old = self._store.now()[:7] if aging or not month else month, month
-        ids = (
-            changed_resources(self._store, applied, aged=month != old) if applied or target else []
-        )
+            applied = int(read_state(db, "learned") or 0)
+            indexed_month = read_state(db, "learned_month")
+        # Tasks lose weight by the day; once a month is precise enough for a half-life of 180 days.
+        month = self._store.now()[:7] if aging or not indexed_month else indexed_month
+        ids: list[int] = []
+        if applied or target:
+            ids = changed_resources(self._store, applied, aged=month != indexed_month)
         for start in range(0, len(ids), BATCH):
             heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
             with self._file.writing() as db:
@@ -184,17 +183,16 @@ class IndexWriter:
     def settle(
         self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE
     ) -> None:
-        """Settle waiting documents, piece by piece, while there are `times` as many as may wait;
-        others get in between.
+        """Settle waiting documents while there are more than `times` as many as may wait.
 
-        locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes
-        of a piece.
+        Other processes can write between two pieces. locked: as for `catch_up`; without it, nothing
+        is done while another process holds that lock. at_once: bytes of a piece.
         """
         while self._too_much_waits(times):
             try:
                 # Settling rewrites many rows, so one process does it; the others leave it to that
                 # one.
-                with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
+                with nullcontext() if locked else self._file.backlog(wait=False):
                     # Each round takes the write lock again, so that short writes get in between.
                     if self._too_much_waits(times):  # nobody else did it meanwhile
                         with self._file.writing() as db:
@@ -207,26 +205,23 @@ class IndexWriter:
             return _too_much_waits(db, times)
 
     def _check_origin(self) -> None:
-        """Raise DamagedFile when the index was not made from this library's history: a restored
-        backup has another.
+        """Raise DamagedFile when the index was made from another history than this library's.
+
+        A restored backup has another.
         """
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
-        # The number of a change alone does not tell: both histories may have one of that number.
-        if applied and mark != self._mark(
-            self._store.changes(applied - 1, 1),
-            applied,
-        ):
+        # The number of a change alone tells nothing: both histories may have one of that number.
+        if applied and mark != self._history_mark(self._store.changes(applied - 1, 1), applied):
             raise DamagedFile("it belongs to another history")
 
-    def _mark(self, changes: Sequence[Change], sequence: int) -> str:
-        """Return a text that differs from that of every other history up to this change."""
+    def _history_mark(self, changes: Sequence[Change], sequence: int) -> str:
+        """Return a text that no other history has at this change, '' where that is not the last."""
         if not changes or changes[-1].sequence != sequence:
             return ""
         change = changes[-1]
-        return (
-            f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
-        )
+        digest = self._store.operation(change.operation).intent.digest
+        return f"{change.ref} {change.after} {digest}"
 
     def _take_in(self, db: Connection, changes: list[Change], bulk: int) -> None:
         """Index these changes.
@@ -237,102 +232,92 @@ class IndexWriter:
         last = changes[-1].sequence
         # In the transaction of the documents: after a crash both are there, or neither.
         db.executemany(
-            _NOTE_STATE,
-            (("applied", str(last)), ("mark", self._mark(changes, last))),
+            _NOTE_STATE, (("applied", str(last)), ("mark", self._history_mark(changes, last)))
         )
 
     def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]], bulk: int = 0) -> None:
-        """Write a new document for each of these heads, in place of the old one of those that are
-        known.
+        """Write a new document for each of these heads, in place of an old one.
 
-        bulk: as for `_take_in`. What waits is settled when the first text is analyzed: others
-        analyze the rest then.
+        heads: each with whether it is indexed already. bulk: as for `_take_in`. Documents are
+        settled when the first text is analyzed, while other cores analyze the rest.
         """
-        changed: list[tuple[Head, bool]] = []
+        read_heads: list[tuple[Head, bool]] = []
         learned = LearnedTexts(self._store, self.any_learned)
 
-        def sources() -> Iterator[SourceText]:
+        def read_sources() -> Iterator[SourceText]:
             remaining = iter(heads)
-            while some := list(islice(remaining, _READ_AT_ONCE)):
-                changed.extend(some)
+            while chunk := list(islice(remaining, _READ_AT_ONCE)):
+                read_heads.extend(chunk)
                 # A generator: main files of 25 resources are in memory, not those of the batch.
-                yield from self._read([head for head, _ in some], learned)
+                yield from self._read([head for head, _ in chunk], learned)
 
-        # One is read while others are analyzed, so the first of these has to be asked first.
-        for at, ((text, weights), (head, is_indexed)) in enumerate(
-            zip(self._analyze(sources()), changed, strict=True)
-        ):
+        # `read_heads` grows while texts are read ahead. `zip` asks for a result first, so its head
+        # is in the list by then.
+        results = zip(self._analyze(read_sources()), read_heads, strict=True)
+        for at, ((text, weights), (head, is_indexed)) in enumerate(results):
             if bulk and not at and _too_much_waits(db, bulk):
                 postings.flush_pending(db)
             if is_indexed:
-                _forget(db, head.id)
+                _delete_text(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
     def _changed_heads(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
-        """Yield the heads to index again, and whether each was indexed before.
+        """Yield the heads whose text changed, each with whether it is indexed already.
 
-        Update the others here.
+        Of the others, delete the entries of removed resources and update the numbers of versions.
         """
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
-        moved = self._store.backend.changed_heads(
-            changes[0].sequence - 1,
-            changes[-1].sequence,
-        )
+        moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
         heads = {head.ref: head for head in moved}
         # Of several changes to a resource the last state counts, so each is looked at once.
         for ref in dict.fromkeys(change.ref for change in changes):
             head = heads.get(ref)
             if head is None or head.version is None:
-                _forget(db, head.id if head else 0)
-            elif (row := db.execute(query, (head.id,)).fetchone()) != (
-                head.version,
-                head.tree,
-                head.scope,
-                head.name,
-            ):
-                # The same content under another number, as after a removal and a return.
-                if row and row[1:] == (head.tree, head.scope, head.name):
-                    db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
-                else:
-                    yield head, row is not None
+                _delete_text(db, head.id if head else 0)
+                continue
+            row = db.execute(query, (head.id,)).fetchone()
+            text_fields = (head.tree, head.scope, head.name)
+            if row == (head.version, *text_fields):
+                continue
+            # The same content under another number, as after a removal and a return.
+            if row and row[1:] == text_fields:
+                db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
+            else:
+                yield head, row is not None
 
     def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
         """Yield the texts of these heads.
 
-        One whose manifest is damaged has its name alone, and fsck reports it.
+        A resource with a damaged manifest has its name alone; fsck reports the damage.
         """
         # Manifests first, then one query for all main files.
+        # By resource: the hash of its main file, '' for none, and its other paths.
         files: dict[int, tuple[str, list[str]]] = {}
         for head in heads:
             main, others = "", list[str]()
             with contextlib.suppress(LibraryCorrupt):
                 manifest = self._store.manifest(head)
                 path = main_path(head.kind, head.name, manifest)
-                main, others = (
-                    manifest[path].sha256 if path else "",
-                    sorted(other for other in manifest if other != path),
-                )
+                main = manifest[path].sha256 if path else ""
+                others = sorted(other for other in manifest if other != path)
             files[head.id] = main, others
-        stored = self._main_files({main for main, _ in files.values()})
+        stored = self._read_main_files({main for main, _ in files.values()})
         for head in heads:
             main, others = files[head.id]
             yield SourceText(head.name, stored.get(main), others, learned.of(head))
 
-    def _main_files(self, hashes: set[str]) -> dict[str, tuple[str, bytes, str]]:
-        """Return hash, stored bytes and codec of these blobs, by hash, without those that cannot be
-        read.
-        """
+    def _read_main_files(self, hashes: set[str]) -> dict[str, tuple[str, bytes, str]]:
+        """Return hash, stored bytes and codec of these blobs, by hash, without unreadable ones."""
         read = self._store.backend.maintenance.packed_blobs
         try:
             return {row[0]: row for row in read(hashes)}
-        except (
-            LibraryCorrupt
-        ):  # one damaged page must not keep the other resources out of the index
-            found = dict[str, tuple[str, bytes, str]]()
+        except LibraryCorrupt:
+            # One damaged page must not keep the other resources out of the index.
+            readable = dict[str, tuple[str, bytes, str]]()
             for sha256 in hashes:
                 with contextlib.suppress(LibraryCorrupt):
-                    found |= {row[0]: row for row in read([sha256])}
-            return found
+                    readable |= {row[0]: row for row in read([sha256])}
+            return readable
 
 
 def _analyze_here(sources: Iterable[SourceText]) -> Iterable[AnalyzedText]:
@@ -348,7 +333,7 @@ def _too_much_waits(db: Connection, times: int) -> bool:
     return count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
 
 
-def _forget(db: Connection, id_: int) -> None:
+def _delete_text(db: Connection, id_: int) -> None:
     document = index_entries.delete_entry(db, id_)
     if document is not None:
         postings.drop_document(db, document)

@@ -1,8 +1,6 @@
-"""Learned tasks as the index sees them: which of them count, how much, and how alike
-two tasks are.
-"""
+"""Learned tasks for the index: which of them count, how much, and how similar two tasks are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,7 +11,7 @@ from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage import LearnedTask, TaskSource, by_sign
 from evolvable_store.store import Store
 
-# Half a year: what a team works on changes; a year-old task still counts a quarter.
+# The work of a team changes; at half a year, a year-old task still counts a quarter.
 HALF_LIFE = timedelta(days=180)
 """The age at which a learned task counts half."""
 
@@ -21,24 +19,25 @@ HALF_LIFE = timedelta(days=180)
 MIN_SHARE = 0.1
 """A task that counts less than this share of a new one is left out of the index."""
 
-# Three fifths of the content words of both: one more word in a task of five still counts as the
-# same.
+# At three fifths, a task of five content words and the same task with one more count as one.
 NEAR_DUPLICATE = 0.6
 """Likeness from which two tasks count as one."""
 
 
 COUNT_LEARNED = """INSERT INTO state VALUES ('learned_docs', '1')
     ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)"""
-"""Counts in the index, in the transaction that replaced documents, so that a process reads its
-cached state again.
+"""Counts changes of learned tasks in the index, so that processes read their cached state again.
+
+It runs in the transaction that replaces the documents.
 """
 
 
 def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     """Return the resources to index again: those whose tasks changed since `applied`.
 
-    aged: a month began, and tasks lose weight with age: every resource with learned tasks. A number
-    that is ahead of the library, which was restored from a backup, means all of them too.
+    aged: a month began, and tasks lose weight with age, so return every resource with learned
+    tasks. Return all of them too where `applied` is ahead of the library, which was then restored
+    from a backup.
     """
     learned = store.backend.learned
     if aged or applied > learned.sequence():
@@ -48,24 +47,26 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
 
 
 def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]:
-    """Return the tasks that count for these resources, each with its share of a new one.
+    """Return by resource the tasks that count for it, each with its share of a new task's weight.
 
-    A resource whose newest version nobody trusts has none: what was learned of other content says
-    nothing of it.
+    A resource whose newest version nobody trusts has none: its tasks were learned of other content.
     """
     tasks = store.backend.learned.tasks_of(resources)
-    trusted = set(tasks).difference(
-        store.backend.authorship.untrusted_resources(list(tasks)) if tasks else ()
-    )
-    now, found = store.clock(), dict[int, Learned]()
-    for resource in trusted:
+    now, by_resource = store.clock(), dict[int, Learned]()
+    for resource in _trusted_resources(store, tasks):
         shares = [
             (learned_task.task, share_of(learned_task, now))
             for learned_task in by_sign(tasks, resource, against=False)
         ]
         if in_force := [(task, share) for task, share in shares if share >= MIN_SHARE]:
-            found[resource] = in_force
-    return found
+            by_resource[resource] = in_force
+    return by_resource
+
+
+def _trusted_resources(store: Store, resources: Collection[int]) -> set[int]:
+    if not resources:
+        return set()
+    return set(resources).difference(store.backend.authorship.untrusted_resources(list(resources)))
 
 
 class LearnedTexts:
@@ -77,20 +78,15 @@ class LearnedTexts:
 
     def of(self, head: Head) -> Learned:
         """Return the tasks that count for a resource, as `tasks_in_force` does."""
-        return (
-            tasks_in_force(self._store, [head.id]).get(
-                head.id,
-                (),
-            )
-            if self._any
-            else ()
-        )
+        if not self._any:
+            return ()
+        return tasks_in_force(self._store, [head.id]).get(head.id, ())
 
 
 def share_of(task: LearnedTask, now: datetime) -> float:
     """Return how much a task counts by its age, 0 to 1.
 
-    A time that cannot be read, or in the future, counts as new.
+    A task with an unreadable time, or one in the future, counts as new.
     """
     try:
         at = datetime.fromisoformat(task.at)
@@ -108,27 +104,28 @@ def content_terms(text: str) -> frozenset[str]:
 
 
 def likeness(first: frozenset[str], second: frozenset[str]) -> float:
-    """Return how alike two tasks are by their terms, 0 to 1."""
+    """Return how similar two tasks are by their terms, 0 to 1 (Jaccard index)."""
     return len(first & second) / len(first | second) if first and second else 0.0
 
 
 def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[LearnedTask | None, float]:
-    """Return the most alike of these tasks and its likeness; None and 0 where none has a term in
-    common.
+    """Return the most similar of these tasks and its likeness.
+
+    None and 0 where none has a term in common.
     """
-    best, most = None, 0.0
+    best, best_likeness = None, 0.0
     for candidate in tasks:
-        alike = likeness(task, content_terms(candidate.task))
-        if alike > most:
-            best, most = candidate, alike
-    return best, most
+        candidate_likeness = likeness(task, content_terms(candidate.task))
+        if candidate_likeness > best_likeness:
+            best, best_likeness = candidate, candidate_likeness
+    return best, best_likeness
 
 
 class PastTasks(NamedTuple):
     """Resources with a near duplicate of a task among their learned tasks.
 
-    wrong: another one was right for it. labelled: a person named this one for it. succeeded: a
-    session used it for it.
+    wrong: another resource was right for the task. labelled: a person named this one for it.
+    succeeded: a session used this one for it with success.
     """
 
     wrong: frozenset[int]
@@ -140,26 +137,25 @@ NO_PAST_TASKS = PastTasks(frozenset(), frozenset(), frozenset())
 
 
 def past_tasks(store: Store, task: str, resources: Iterable[int]) -> PastTasks:
-    """Return which of these resources nearly this task was for, and which it was not for.
+    """Return the resources that are right, or wrong, for a near duplicate of this task.
 
-    What is for a resource counts only while it is trusted and not too old, as in `tasks_in_force`.
+    A task counts for a resource only while that is trusted and the task is not too old, as in
+    `tasks_in_force`.
     """
-    found = store.backend.learned.tasks_of(resources)
-    if not found:
+    tasks = store.backend.learned.tasks_of(resources)
+    if not tasks:
         return NO_PAST_TASKS
-    terms_, now = content_terms(task), store.clock()
-    trusted = set(found).difference(store.backend.authorship.untrusted_resources(list(found)))
+    task_terms, now = content_terms(task), store.clock()
+    trusted = _trusted_resources(store, tasks)
     wrong, labelled, succeeded = set[int](), set[int](), set[int]()
-    for resource in found:
-        if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE:
+    for resource in tasks:
+        # Neither trust nor age limits tasks against a resource: a wrong match stays wrong.
+        if nearest(task_terms, by_sign(tasks, resource, against=True))[1] >= NEAR_DUPLICATE:
             wrong.add(resource)
-        # Tasks against a resource have no such limit: a wrong match stays wrong.
-        in_force = [
-            learned_task
-            for learned_task in by_sign(found, resource, against=False)
-            if share_of(learned_task, now) >= MIN_SHARE
-        ]
-        for learned_task in in_force if resource in trusted else ():
-            if likeness(terms_, content_terms(learned_task.task)) >= NEAR_DUPLICATE:
-                (labelled if learned_task.source is TaskSource.PERSON else succeeded).add(resource)
+        for learned_task in by_sign(tasks, resource, against=False) if resource in trusted else ():
+            is_old = share_of(learned_task, now) < MIN_SHARE
+            if is_old or likeness(task_terms, content_terms(learned_task.task)) < NEAR_DUPLICATE:
+                continue
+            is_label = learned_task.source is TaskSource.PERSON
+            (labelled if is_label else succeeded).add(resource)
     return PastTasks(frozenset(wrong), frozenset(labelled), frozenset(succeeded))

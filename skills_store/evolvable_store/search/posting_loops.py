@@ -1,7 +1,6 @@
-"""The loops of a search over postings, and of indexing, for where no compiler was at hand: those of
-_scoring.c.
+"""The loops of _scoring.c over postings, for searching and indexing, where that is not compiled.
 
-Both give the same to the last bit; those in C are faster.
+Both give the same results to the last bit; those in C are faster.
 """
 
 import heapq
@@ -17,10 +16,9 @@ _Bytes = bytes | bytearray | memoryview
 
 
 class Sums:
-    """The sums of a query's terms for each place of a row: a score, and a share of the query's
-    weight.
+    """The sums of a query's terms for each place of a row: a score, and a share of the weight.
 
-    Scores are added up in the order in which the terms are given, as doubles.
+    Scores are added as doubles in the order of the terms, so that both implementations round alike.
     """
 
     def __init__(self, length: int) -> None:
@@ -30,12 +28,11 @@ class Sums:
         self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
 
     def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
-        """Add `factor` times its weight to the score of each place, and the share once for each
-        term.
+        """Add `factor` times its weight to the score of each place, and the share once for a term.
 
-        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings
-        of one term in several fields follow each other. Raises ValueError, and adds nothing, when
-        they do not belong together or one is beyond the row.
+        places: two bytes each, in the machine's byte order. weights: a byte each. term: not 0;
+        postings of one term in several fields follow each other. Raises ValueError, and adds
+        nothing, when there is not one weight for each place, or a place is beyond the row.
         """
         numbers = _numbers(places, weights)
         # Checked before anything is added, so that an error leaves the sums as they were.
@@ -50,9 +47,7 @@ class Sums:
                 shares[at] += share
 
     def cover(self, all_: float, part: float) -> None:
-        """End the adding: shares become parts of `all_`, at most 1, and `part` of each score grows
-        with them.
-        """
+        """Finish the sums: divide shares by `all_`, and let them scale a `part` of each score."""
         rest = 1 - part
         for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
             if score or share:
@@ -61,8 +56,9 @@ class Sums:
                 self._scores[at] = score * (rest + part * covered)
 
     def best(self, limit: int) -> list[tuple[int, float, float]]:
-        """Return the places with the highest scores above 0, each with its sums, best first, of
-        equals the lower.
+        """Return the places with the highest scores above 0, each with its sums.
+
+        The best come first, of equals the lower place.
         """
         scored = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
         return [self.at(at) for _, at in heapq.nsmallest(limit, scored)]
@@ -75,20 +71,21 @@ class Sums:
 
 
 def weights_at(places: _Bytes, weights: _Bytes, wanted_places: _Bytes) -> bytes:
-    """Return the weight of each of the places that are asked for, 0 where it has none.
+    """Return the weight of each wanted place, 0 where it has none.
 
-    places: as for `Sums.add`, in order. wanted_places: in any order.
-    Raises ValueError when places and weights do not belong together.
+    places: as for `Sums.add`, in order. wanted_places: in any order. Raises ValueError when there
+    is not one weight for each place.
     """
     if len(wanted_places) % 2:
         raise ValueError("a place takes two bytes")
     numbers = _numbers(places, weights)
-    found = bytearray()
+    wanted_weights = bytearray()
     for at in array("H", bytes(wanted_places)):
-        # Few places are asked for, so a search in the sorted array beats a pass over it.
-        where = bisect_left(numbers, at)
-        found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
-    return bytes(found)
+        # Few places are wanted, so a search in the sorted array beats a pass over it.
+        index = bisect_left(numbers, at)
+        has_place = index < len(numbers) and numbers[index] == at
+        wanted_weights.append(weights[index] if has_place else 0)
+    return bytes(wanted_weights)
 
 
 def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
@@ -109,29 +106,24 @@ _Rows = defaultdict[str, "array[int]"]
 def gather_postings(
     documents: Iterable[tuple[int, JoinedTerms]], block_size: int, most: int, buckets: int
 ) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
-    """Return the rows of the postings of these documents, in the order of the table, and the
-    entries of rare terms.
+    """Return the rows of these documents' postings in the order of the table, and rare entries.
 
     documents: by rising number, each with its terms. most: as for `split_rare`; 0 for rows alone.
     """
-    new: dict[tuple[int, int], _Rows] = {}
+    by_block: dict[tuple[int, int], _Rows] = {}
     for id_, fields in documents:
         block, at = divmod(id_, block_size)
         for number, lines, weights in filter(itemgetter(2), fields):
-            rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
-            # A loop that Python does not see, four times as fast as one that it does.
-            deque(
-                map(
-                    array.append,
-                    map(rows.__getitem__, lines.split("\n")),
-                    map((at << 8).__or__, weights),
-                ),
-                maxlen=0,
-            )
-    found: list[PostingRow] = []
-    for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
-        for term, noted in rows.items():
-            places = array("H", [entry >> 8 for entry in noted]).tobytes()
-            found.append((term, number, block, places, bytes([entry & 255 for entry in noted])))
-    found.sort(key=itemgetter(0))  # which leaves those of one term in their order
-    return split_rare(found, most, buckets)
+            rows = by_block.setdefault((number, block), defaultdict(lambda: array("I")))
+            arrays = map(rows.__getitem__, lines.split("\n"))
+            entries = map((at << 8).__or__, weights)
+            # The loop runs in C: `deque` only consumes the map, which appends.
+            deque(map(array.append, arrays, entries), maxlen=0)
+    posting_rows: list[PostingRow] = []
+    for (number, block), rows in sorted(by_block.items(), key=itemgetter(0)):
+        for term, entries_of_term in rows.items():
+            places = array("H", [entry >> 8 for entry in entries_of_term]).tobytes()
+            term_weights = bytes([entry & 255 for entry in entries_of_term])
+            posting_rows.append((term, number, block, places, term_weights))
+    posting_rows.sort(key=itemgetter(0))  # stable: the rows of one term keep their order
+    return split_rare(posting_rows, most, buckets)

@@ -1,11 +1,11 @@
 """Postings: for each term, the documents that have it in each field and how much it weighs there.
 
-A document is one text of one resource; a changed resource becomes a new document. Postings lie in
-rows of at most BLOCK documents, so that adding one rewrites little; those of rare terms as
-`rare_postings` says. Documents that came or went lately wait beside them, with all their terms,
-until there are MAX_PENDING; every process keeps those in memory and counts them as if they had been
-settled. So a ranking depends on what the library says now, and not on how it came to say it. Of all
-documents a search returns those that its VisibilityFilter lets through.
+A document is one text of one resource; a changed resource becomes a new document. Postings are
+stored in rows of at most BLOCK documents, so that adding one rewrites little; those of rare terms
+are stored as `rare_postings` says. Documents that came or went lately wait beside them with all
+their terms, until there are MAX_PENDING. Every process keeps the waiting documents in memory and
+counts them as if they were settled. So a ranking depends on the contents of the library alone, and
+not on its history. Of all documents a search returns those that its VisibilityFilter lets through.
 """
 
 import dataclasses
@@ -42,11 +42,11 @@ else:
     except ImportError:
         from evolvable_store.search.posting_loops import gather_postings
 
-# One query for all of them costs less than looking the best up again and again.
+# Up to so many, one query for all costs less than several for the best.
 FEW = 400
-"""So many documents are looked at one by one; of more, the best are looked up."""
+"""Visible documents up to which all are read; of more, the best documents are looked up."""
 
-_MOST_KNOWN = 20_000  # documents, some two megabytes
+_MOST_CACHED = 20_000  # documents whose resource is cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class VisibilityFilter:
     def documents(
         self, db: Connection, limit: int, among: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Return the documents that may be returned, at most `limit`, each with its resource.
+        """Return at most `limit` documents that may be returned, each with its resource.
 
-        among: only of these.
+        among: only documents of these.
         """
-        # The condition is SQL made by `visibility`, its values are bound: no text of a caller is in
-        # it.
+        # The condition is SQL that `visibility` makes, without any text of a caller; the values are
+        # bound.
         query, values = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}", self.values
         if among is not None:
             query += " AND e.document IN (SELECT value FROM json_each(?))"
@@ -79,14 +79,14 @@ class VisibleDocuments:
         # One more than FEW tells whether there are more.
         documents = visible.documents(db, FEW + 1)
         self.few = documents if len(documents) <= FEW else None
-        """All of them, each with its resource, when they are few."""
+        """All visible documents, each with its resource; None for more than FEW."""
         self._visible = visible
         self._resources: dict[int, int | None] = {}
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
         """Return the visible ones among these documents, each with its resource."""
         # A new dict instead of clear(), since another search may read the old one.
-        resources = self._resources if len(self._resources) < _MOST_KNOWN else {}
+        resources = self._resources if len(self._resources) < _MOST_CACHED else {}
         unknown = [document for document in documents if document not in resources]
         if unknown:
             resources.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
@@ -100,22 +100,21 @@ class VisibleDocuments:
 
 # Larger rows are read faster and rewritten slower.
 BLOCK = 1 << 14
-"""Documents of one row; a number inside it takes two bytes."""
+"""Numbers of documents in one row; the place of a document in it takes two bytes."""
 
+# Each process reads the waiting documents once, which delays its first search.
 MAX_PENDING = 200
-"""Documents that may wait to be settled; reading them costs a process a twentieth of a second,
-once.
-"""
+"""Documents that may wait to be settled."""
 
 MAX_PENDING_BYTES = 1 << 19
-"""Bytes that their terms may take, packed: some skills are dictionaries."""
+"""Packed bytes that the terms of waiting documents may take: some skills are dictionaries."""
 
 SETTLED_AT_ONCE = 8 << 20
-"""Packed bytes that are settled while the index is locked once: half a second."""
+"""Packed bytes that are settled under one write lock, for which others wait."""
 
-_FEW_LEFT = 20  # documents that leave one by one; of more, those that stay are entered again
-_MOST_KEPT = 4 << 20  # of each server; a search that reads all again takes a tenth longer
-_OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
+_FEW_LEFT = 20  # documents that are removed one by one; of more, the others are added again
+_MOST_KEPT = 4 << 20  # bytes of cached postings in a process
+_OF_TERM, _OF_RUN = 300, 250  # bytes of Python's objects for each term, and for each run
 
 _WAITING = "settled = 0 OR resource IS NULL"
 
@@ -150,49 +149,48 @@ def count_pending(db: Connection) -> tuple[int, int]:
 
 
 def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
-    """Write the oldest documents that wait into the postings, and take those that are gone out of
-    them.
+    """Write the oldest waiting documents into the postings, and take documents that are gone out.
 
-    at_once: packed bytes of those, about.
+    at_once: about how many packed bytes.
     """
     new: list[tuple[int, JoinedTerms]] = []
     gone: dict[PostingKey, set[int]] = {}
-    done: list[int] = []
+    taken: list[int] = []
     size = 0
     for id_, settled, data in db.execute(
         f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"
     ):
         # One at least, however large, so that every call makes progress.
-        if done and size + len(data) > at_once:
+        if taken and size + len(data) > at_once:
             break
         size += len(data)
-        done.append(id_)
+        taken.append(id_)
         if settled:
             _note_gone(id_, unpack_weights(data), gone)
         else:
             new.append((id_, unpack_fields(data)))
-    for key, documents in gone.items():
-        # First what is gone, then what is new: a resource that changed has both.
-        _take_out(db, key, documents)
+    for key, places in gone.items():
+        _take_out(db, key, places)
     take_out_rare(db, gone)
     rows, entries = gather_postings(new, BLOCK, most_of_rare(len(new)), BUCKETS)
     db.executemany(_APPEND, rows)
     append_entries(db, entries)
-    these = json.dumps(done)
-    # Only those that were taken out above; others that went meanwhile wait on.
+    ids = json.dumps(taken)
+    # Only those that were taken out above.
     db.execute(
         "DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))",
-        (these,),
+        (ids,),
     )
     db.execute(
-        "UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,)
+        "UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (ids,)
     )
-    # Other processes keep waiting documents in memory; this number tells them to read it again.
+    # Processes keep waiting documents in memory; this number tells them to read these again.
     db.execute("""INSERT INTO state VALUES ('settled', '1')
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
 
 def _note_gone(id_: int, fields: _Terms, gone: dict[PostingKey, set[int]]) -> None:
+    """Add the place of a document to those to take out, for each row that has one of its terms."""
     block, at = divmod(id_, BLOCK)
     for number, terms, _ in fields:
         for term in terms:
@@ -202,23 +200,24 @@ def _note_gone(id_: int, fields: _Terms, gone: dict[PostingKey, set[int]]) -> No
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     documents = CAST(documents || excluded.documents AS BLOB), weights = CAST(weights ||
     excluded.weights AS BLOB)"""
-# The numbers of new documents are higher than all before, so a row stays in order.
+# Appended: the numbers of new documents are higher than all before, so a row stays in order.
 
 
 def _take_out(db: Connection, key: PostingKey, gone: set[int]) -> None:
+    """Remove the postings of these places from a row."""
     where = "WHERE term = ? AND field = ? AND block = ?"
     row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
     if row is None:
         return
-    left = without_places(row[0], row[1], gone)
-    if left:
-        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*left, *key))
+    remaining = without_places(row[0], row[1], gone)
+    if remaining:
+        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*remaining, *key))
     else:
         db.execute(f"DELETE FROM posting {where}", key)
 
 
 class PostingRun(NamedTuple):
-    """Some documents that have a term in a field: their numbers are `base` + `places`.
+    """Documents of one row that have a term in a field: their numbers are `base` + `places`.
 
     places: two bytes each, in the machine's order and rising. weights: a byte each.
     """
@@ -235,7 +234,7 @@ class PostingRun(NamedTuple):
 
 @dataclass(slots=True)
 class Postings:
-    """The documents that have one term in one field, and in how many that is."""
+    """The documents that have one term in one field. count: how many."""
 
     term: str
     field: int
@@ -244,43 +243,44 @@ class Postings:
 
 
 class PendingDocuments:
-    """The documents that wait, as this process keeps them: read once each.
+    """The waiting documents in the memory of this process, each read once.
 
-    Some 20 kilobytes for a document: terms stand once, with their field before them, and most in
-    one document alone.
+    Terms are keyed with the character of their field before them; most are in one document alone.
     """
 
     def __init__(self) -> None:
+        # By number: the packed terms.
         self._documents: dict[int, bytes] = {}
-        # Numbers of documents, each with its weight in 8 bits.
+        # By term: the numbers of new documents, each with the weight in the low 8 bits.
         self._new: dict[str, int | list[int]] = {}
+        # By term: how many of the documents that are gone have it.
         self._gone: Counter[str] = Counter()
         self.gone: set[int] = set()
-        """Documents that still stand in the postings and are there no more."""
+        """Documents that no resource has any more, but the postings still do."""
 
     def refresh(self, db: Connection) -> None:
-        """Bring it up to date with the index."""
-        now = dict(
-            db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall()
-        )
-        # Settled, or changed from new to gone: they leave this copy.
-        left = [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]
-        if len(left) > _FEW_LEFT:
-            self._begin_anew(without=set(left))
+        """Read the changes of the index since the last call."""
+        query = f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id"
+        waiting = dict(db.execute(query).fetchall())
+        # Documents that were settled, or changed from new to gone.
+        outdated = [id_ for id_ in self._documents if waiting.get(id_) != (id_ in self.gone)]
+        if len(outdated) > _FEW_LEFT:
+            self._add_again(without=set(outdated))
         else:
-            for id_ in left:
-                self._leave(id_)
-        missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
+            for id_ in outdated:
+                self._remove(id_)
+        missing = json.dumps([id_ for id_ in waiting if id_ not in self._documents])
         query = (
             "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) "
             "ORDER BY id"
         )
         for id_, data in db.execute(query, (missing,)):
-            self._enter(id_, data, gone=bool(now[id_]))
+            self._add(id_, data, gone=bool(waiting[id_]))
 
-    def _begin_anew(self, without: Set[int]) -> None:
-        """Enter those documents again that did not leave: each that leaves alone looks at all that
-        share a term.
+    def _add_again(self, without: Set[int]) -> None:
+        """Clear the copy, and add all documents but these again.
+
+        Removing one document looks at all that share a term with it.
         """
         remaining = [
             (id_, data, id_ in self.gone)
@@ -290,26 +290,26 @@ class PendingDocuments:
         for container in (self._documents, self._new, self._gone, self.gone):
             container.clear()
         for id_, data, gone in remaining:
-            self._enter(id_, data, gone=gone)
+            self._add(id_, data, gone=gone)
 
-    def _enter(self, id_: int, data: bytes, *, gone: bool) -> None:
+    def _add(self, id_: int, data: bytes, *, gone: bool) -> None:
         self._documents[id_] = data
         if gone:
             self.gone.add(id_)
             self._gone.update(_marked_terms(data).keys())
             return
         for key, weight in _marked_terms(data).items():
-            # An integer for one document, a list for several: most terms have one, and a list takes
-            # 60 bytes more.
-            noted, existing = id_ << 8 | weight, self._new.get(key)
+            # An integer for one document, a list for several: most terms have one document, and a
+            # list takes 60 bytes more.
+            entry, existing = id_ << 8 | weight, self._new.get(key)
             if existing is None:
-                self._new[key] = noted
+                self._new[key] = entry
             elif isinstance(existing, int):
-                self._new[key] = [existing, noted]
+                self._new[key] = [existing, entry]
             else:
-                existing.append(noted)
+                existing.append(entry)
 
-    def _leave(self, id_: int) -> None:
+    def _remove(self, id_: int) -> None:
         terms = _marked_terms(self._documents.pop(id_))
         if id_ in self.gone:
             self.gone.remove(id_)
@@ -319,7 +319,7 @@ class PendingDocuments:
                     del self._gone[key]
             return
         for key in terms:
-            if remaining := [noted for noted in self._entries_of(key) if noted >> 8 != id_]:
+            if remaining := [entry for entry in self._entries_of(key) if entry >> 8 != id_]:
                 self._new[key] = remaining if len(remaining) > 1 else remaining[0]
             else:
                 del self._new[key]
@@ -331,15 +331,14 @@ class PendingDocuments:
     def add_to(self, postings: Postings) -> None:
         """Add the waiting documents to settled postings."""
         key = chr(postings.field) + postings.term
-        # By rising number, as rows are: higher than all that is settled.
+        # By rising number, as in rows: their numbers are higher than those of settled documents.
         new = sorted(self._entries_of(key))
-        for block, group in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
-            run = list(group)
-            places = array("H", [(noted >> 8) % BLOCK for noted in run]).tobytes()
-            postings.runs.append(
-                PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run]))
-            )
-        # Documents that are gone still stand in the rows, and must not make a word look frequent.
+        for block, group in groupby(new, key=lambda entry: (entry >> 8) // BLOCK):
+            entries = list(group)
+            places = array("H", [(entry >> 8) % BLOCK for entry in entries]).tobytes()
+            weights = bytes([entry & 255 for entry in entries])
+            postings.runs.append(PostingRun(block * BLOCK, places, weights))
+        # The rows still have the documents that are gone, which must not make a word look frequent.
         postings.count += len(new) - self._gone[key]
 
     def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
@@ -348,8 +347,9 @@ class PendingDocuments:
 
 
 def _marked_terms(data: bytes) -> dict[str, int]:
-    """Return the terms of a packed document with their weights, each after the character of its
-    field.
+    """Return the terms of a packed document with their weights.
+
+    The character of its field stands before each term.
     """
     return {
         chr(number) + term: weight
@@ -359,10 +359,10 @@ def _marked_terms(data: bytes) -> dict[str, int]:
 
 
 class PostingsReader:
-    """Reads postings of one state of the index, and keeps those that were asked for last."""
+    """Reads postings of one state of the index, and caches those that were read last."""
 
     def __init__(self, waiting: PendingDocuments, numbers: Iterable[int]) -> None:
-        """numbers: the fields."""
+        """numbers: of the fields."""
         self._waiting, self._numbers = waiting, tuple(numbers)
         self._cache: dict[str, list[Postings]] = {}
         self._size = 0
@@ -375,29 +375,28 @@ class PostingsReader:
         wanted_terms = list(terms)
         cached = {term: self._cache.pop(term) for term in wanted_terms if term in self._cache}
         missing = [term for term in wanted_terms if term not in cached]
-        fresh = self._fresh(db, missing) if missing else {}
+        fresh = self._read_missing(db, missing) if missing else {}
         self._size += sum(map(_size, fresh.values()))
-        self._cache |= cached | fresh  # at the end: what was asked for last is given up last
+        self._cache |= cached | fresh  # at the end, so that the oldest ones are dropped first
         while self._size > _MOST_KEPT and len(self._cache) > len(wanted_terms):
             self._size -= _size(self._cache.pop(next(iter(self._cache))))
         return cached | fresh
 
-    def _fresh(self, db: Connection, terms: Sequence[str]) -> dict[str, list[Postings]]:
-        found: dict[tuple[str, int], Postings] = {}
-        for term, number, block, documents, weights in _read(db, terms):
+    def _read_missing(self, db: Connection, terms: Sequence[str]) -> dict[str, list[Postings]]:
+        by_field: dict[tuple[str, int], Postings] = {}
+        for term, number, block, documents, weights in _read_rows(db, terms):
             if number not in self._numbers:
-                # A field of another format: read on, it would be weighed with a wrong weight.
                 raise DamagedFile(f"a posting of {term!r} names the field {number}")
-            term_postings = found.get((term, number)) or found.setdefault(
-                (term, number), Postings(term, number)
-            )
+            term_postings = by_field.get((term, number))
+            if term_postings is None:
+                term_postings = by_field[term, number] = Postings(term, number)
             term_postings.runs.append(PostingRun(block * BLOCK, documents, weights))
             term_postings.count += len(weights)
         for term in terms:
             for number in self._waiting.fields_of(term, self._numbers):
-                found.setdefault((term, number), Postings(term, number))
+                by_field.setdefault((term, number), Postings(term, number))
         by_term: dict[str, list[Postings]] = {term: [] for term in terms}
-        for term_postings in found.values():
+        for term_postings in by_field.values():
             self._waiting.add_to(term_postings)
             # All of its documents may be gone.
             if term_postings.count > 0:
@@ -405,21 +404,20 @@ class PostingsReader:
         return by_term
 
 
-def _read(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
-    # One query for both tables, so that they are read in one state and with one call.
+def _read_rows(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
+    """Yield the rows of these terms, from the table of postings and from the buckets."""
+    # One query for both tables, which is faster than two.
     query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
             CROSS JOIN posting p ON p.term = asked.value
         UNION ALL SELECT NULL, r.bucket, 0, r.entries, NULL FROM json_each(?) asked
             CROSS JOIN rare r ON r.bucket = asked.value"""
     keys = keys_by_bucket(terms)
-    for row in db.execute(
-        query,
-        (json.dumps(terms), json.dumps(list(keys))),
-    ).fetchall():
+    for row in db.execute(query, (json.dumps(terms), json.dumps(list(keys)))).fetchall():
         if row[0] is not None:
             yield row
         else:
-            yield from read_bucket(row[1], row[3], keys[row[1]])
+            _, bucket, _, entries, _ = row
+            yield from read_bucket(bucket, entries, keys[bucket])
 
 
 def _size(term_postings: Sequence[Postings]) -> int:
@@ -428,22 +426,21 @@ def _size(term_postings: Sequence[Postings]) -> int:
 
 
 def matches_entries(db: Connection, entries: str) -> bool:
-    """Return whether the documents are exactly those of the entries, and the postings those of the
-    documents.
+    """Return whether entries and documents match, and there are as many postings as settled terms.
 
-    entries: a query for the number and the resource of each. Raises DamagedFile.
+    entries: a query for the document and the resource of each entry. Raises DamagedFile.
     """
-    # Sets are compared inside SQLite; only differences come out.
-    theirs = db.execute(f"{entries} EXCEPT SELECT id, resource FROM document").fetchall()
-    ours = db.execute(
-        f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}"
-    ).fetchall()
+    # SQLite compares the sets, and returns their differences only.
+    without_document = f"{entries} EXCEPT SELECT id, resource FROM document"
+    without_entry = f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}"
+    unmatched = [db.execute(query).fetchall() for query in (without_document, without_entry)]
     documents = db.execute("SELECT settled, terms FROM document")
     terms = sum(
         settled * len(weights)
         for settled, data in documents
         for _, _, weights in unpack_fields(data)
     )
-    sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
     terms -= count_rare(db)
-    return not theirs and not ours and db.execute(sums).fetchone() == (terms, 2 * terms)
+    # A posting has one byte of weight and two of place.
+    sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
+    return not any(unmatched) and db.execute(sums).fetchone() == (terms, 2 * terms)

@@ -1,7 +1,7 @@
-"""Words of a text: normal forms beyond ASCII, combining marks, and runs of scripts without spaces.
+"""Split a text into words: normal forms beyond ASCII, combining marks, scripts without spaces.
 
-Documents, tasks and triggers have the same words. Texts in ASCII, and nearly all in English, need
-no normal form: `normalize` looks at the characters beyond ASCII alone.
+Documents, tasks and triggers are split alike. Texts in ASCII, and nearly all in English, need no
+normal form.
 """
 
 import re
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 
 LONGEST_WORD = 64
-"""Characters; anything longer is data, not a word."""
+"""Characters of a word; a longer one is data."""
 
-
-# Letters of the Latin script with marks, folded: what is typed with marks in one place is not in
-# another. So is ё.
+# The base of each letter of the Latin script with marks: some people type them without. The same
+# goes for ё.
 _MARKED = {
     at: base[0]
     for at in range(0xC0, 0x250)
@@ -23,8 +22,8 @@ _MARKED = {
 } | {0x451: "\u0435"}
 _MARKED_LETTER = re.compile("[\u00c0-\u024f\u0451]")
 
-# Ranges, so that one search of a compiled set decides; unicodedata for each character takes many
-# times as long.
+# Ranges, so that one search of a compiled set decides: `unicodedata` for each character would take
+# many times as long.
 UNNORMALIZED = (
     "[\u00aa\u00b2\u00b3\u00b9\u00ba\u0132\u0133\u013f\u0140\u0149\u01c4-\u01cc\u01f1-\u01f3\u02b0-\u036f\u0374\u037a"
     "\u03d0-\u03f9\u0483-\u0489\u0591-\u10ff\u1100-\u11ff\u135d-\u135f\u1700-\u1dff\u1e9a\u1e9b\u1f00-\u1fff"
@@ -45,16 +44,16 @@ _OPTIONAL = (
     "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
 )
-_FRACTION_SLASH = "\u2044"  # of ½ in NFKC, which would make two words of 3½
+_FRACTION_SLASH = "\u2044"  # part of ½ in NFKC, which would make two words of 3½
 _JOINERS = "\u200c\u200d"
-_MOST_MARKS = 32  # on one letter; to order them takes the square of their number
+_MOST_MARKS = 32  # on one letter; NFC takes time with the square of their number
 
 
 @cache
 def compile_late(pattern: str) -> re.Pattern[str]:
-    """Return the compiled pattern.
+    """Return the compiled pattern, from a cache.
 
-    Sets of thousands of letters take milliseconds, and most texts need none of them.
+    Sets of thousands of letters take milliseconds to compile, and most texts need none.
     """
     return re.compile(pattern)
 
@@ -66,18 +65,17 @@ def fold_marks(text: str) -> str:
 
 def beyond_ascii(text: str) -> str:
     """Return the characters of a text that are not ASCII, side by side."""
-    return (
-        ""
-        if text.isascii()
-        else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
-    )
+    if text.isascii():
+        return ""
+    # By bytes, which is faster: those of characters beyond ASCII are all outside of ASCII.
+    return text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
 
 
 _ASCII_BYTES = bytes(range(128))
 
 
 def is_unnormalized(beyond: str) -> bool:
-    """Return whether `normalize` may change a text or its words may have marks.
+    """Return whether `normalize` may change a text, or its words may have marks.
 
     beyond: its characters beyond ASCII.
     """
@@ -91,28 +89,23 @@ def fold(text: str) -> str:
 
 
 def normalize(folded: str) -> str:
-    """Return the letters, digits and marks of a casefolded text in NFKC, without the marks that are
-    optional.
+    """Return a casefolded text with letters, digits and marks in NFKC, without optional marks.
 
-    Other characters stay: a trademark sign is no letter of the word before it.
+    Other characters stay: a trademark sign must not become letters of the word before it.
     """
-    # Each pattern begins with a set: the search for one skips other characters ten times as fast.
-    # NFKC of runs alone: of the whole text it would also change signs that are no letters.
+    # Each pattern begins with a set, because `re` skips other characters fastest for one. NFKC of
+    # the whole text would also change signs that are no letters.
     text = compile_late(f"{UNNORMALIZED}{UNNORMALIZED}*").sub(
         lambda run: run[0].translate(_COMPATIBLE), folded
     )
     mark = f"[{combining_marks()}]"
     # A hostile text can stack thousands of marks on a letter.
-    text = compile_late(f"{mark}{mark}{{{_MOST_MARKS},}}").sub(
-        lambda run: run[0][:_MOST_MARKS], text
-    )
-    # Composed after the cut, as NFC orders the marks of each letter.
+    too_many = compile_late(f"{mark}{mark}{{{_MOST_MARKS},}}")
+    text = too_many.sub(lambda run: run[0][:_MOST_MARKS], text)
+    # After the cut, because NFC sorts the marks of each letter.
     text = unicodedata.normalize("NFC", text)
     # A joiner after a mark only changes how letters are drawn.
-    text = compile_late(f"{mark}[{_JOINERS}]").sub(
-        lambda pair: pair[0][0],
-        text,
-    )
+    text = compile_late(f"{mark}[{_JOINERS}]").sub(lambda pair: pair[0][0], text)
     return compile_late(f"[{_OPTIONAL}]").sub("", text)
 
 
@@ -132,10 +125,9 @@ _COMPATIBLE = _Compatible()
 
 @cache
 def combining_marks() -> str:
-    """Return the ranges of the combining marks that are part of words, as they stand in a set of a
-    pattern.
+    """Return the combining marks that are part of words, as ranges for a set of a pattern.
 
-    Those of the basic plane: with all of them the search for one takes twenty times as long.
+    Only those of the basic plane: with all of them a search takes many times as long.
     """
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in _ranges_of_marks())
 
@@ -152,11 +144,11 @@ def _ranges_of_marks() -> Iterator[tuple[int, int]]:
             first = None
 
 
-# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find
-# most of them.
+# Scripts without spaces between words: Han, Kana, Hangul. Pairs and triples of neighbouring
+# characters find most words.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN, WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
-# The same for text without those scripts and for ASCII: two and three times as fast.
+# The same for text without those scripts, and for ASCII, which is faster.
 _SPACED_WORD, ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
 # Scripts without spaces whose letters carry marks: Thai and Lao, Myanmar and Khmer.
 _ALPHABETIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0edc-\u0edf"
@@ -171,7 +163,7 @@ _HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30
 def tokenize(text: str) -> list[str]:
     """Return the words of a text in order, folded and normalized.
 
-    Of a run in a script without spaces: its pairs and triples.
+    A run in a script without spaces gives pairs and triples of its characters.
     """
     folded = text.casefold()
     beyond = beyond_ascii(folded)
@@ -179,30 +171,34 @@ def tokenize(text: str) -> list[str]:
     if is_unnormalized(beyond):
         folded = normalize(folded)
         beyond = beyond_ascii(folded)
-        # Only texts with such marks or scripts need the slower pattern of words.
+        # Only texts with such marks or scripts need the slower pattern for words.
         marked = _marked_or_clustered().search(beyond) is not None
     if (plain := fold_marks(beyond)) != beyond:
         folded, beyond = fold_marks(folded), beyond_ascii(plain)
     if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
-        # An ASCII pattern is three times as fast, and signs such as dashes and emoji separate words
-        # for it too.
+        # The ASCII pattern is faster; signs such as dashes and emoji separate words in both.
         tokens = _SPACED_WORD.findall(folded) if letters else ASCII_WORD.findall(_as_ascii(folded))
-        # One maximum is cheaper than a new list; few texts have a word of more than 64 characters.
-        long = max(map(len, tokens), default=0) > LONGEST_WORD
-        return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
-    found: list[str] = []
+        # One maximum is cheaper than a new list, and few texts have so long a word.
+        has_long = max(map(len, tokens), default=0) > LONGEST_WORD
+        return [token for token in tokens if len(token) <= LONGEST_WORD] if has_long else tokens
+    return _split_runs(folded, marked)
+
+
+def _split_runs(folded: str, marked: bool) -> list[str]:
+    """Return the words of a text that has marks, or runs of scripts without spaces."""
+    words: list[str] = []
     unspaced = compile_late(_RUN)
     clustered = compile_late(f"[{_ALPHABETIC}{_SYLLABIC}]") if marked else None
     for token in (_words_with_marks() if marked else compile_late(WORD)).findall(folded):
         if unspaced.match(token):
-            found += _pairs(token)
+            words += _character_grams(token)
         elif clustered and clustered.match(token):
-            found += _cluster_grams(token)
+            words += _cluster_grams(token)
         elif len(token) <= LONGEST_WORD:
-            found.append(token)
-    return found
+            words.append(token)
+    return words
 
 
 @cache
@@ -221,17 +217,15 @@ def _words_with_marks() -> re.Pattern[str]:
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """Return the pattern of a letter with its marks and the letters stacked below it."""
+    """Return the pattern of a cluster: a letter with its marks and the letters stacked below it."""
     marks = combining_marks()
     return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
 
 
 def _cluster_grams(run: str) -> list[str]:
-    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters
-    have few marks.
-    """
+    """Return the pairs of the clusters of a run, of Thai and Lao the triples."""
     clusters = _clusters().findall(run)
-    # A pair of Thai clusters stands in too many words.
+    # Clusters of Thai and Lao have few marks, so a pair of them is in too many words.
     size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
     grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
     return [gram for gram in grams if len(gram) <= LONGEST_WORD]
@@ -242,17 +236,14 @@ def _as_ascii(text: str) -> str:
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
-def _pairs(run: str) -> list[str]:
-    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in
-    too many words.
+def _character_grams(run: str) -> list[str]:
+    """Return the pairs of characters of a run, of Katakana the triples.
 
-    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing
-    else.
+    A pair of Katakana is in too many words. Pairs of Hiragana alone, mostly endings and particles,
+    are returned only if there is nothing else.
     """
-    found: list[str] = []
-    for part in _KATAKANA.split(run):
+    grams: list[str] = []
+    for part in filter(None, _KATAKANA.split(run)):
         size = 3 if _KATAKANA.fullmatch(part) else 2
-        found += (
-            [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
-        )
-    return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found
+        grams += [part[at : at + size] for at in range(max(1, len(part) - size + 1))]
+    return [gram for gram in grams if not _HIRAGANA.fullmatch(gram)] or grams

@@ -1,5 +1,4 @@
-"""The file of vectors: the embedding of each text, and the texts that each resource has at its
-head.
+"""The file of vectors: the embedding of each text, and the texts of each resource's head.
 
 It is derived: deleting it costs only the time to embed again. One process writes it at a time.
 """
@@ -30,10 +29,9 @@ FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.s
 
 
 def open_vectors(home: Path) -> Connection:
-    """Return the file of the library in `home`, made when there is none; a damaged one is set
-    aside.
+    """Return a connection to the file of the library in `home`, which is made when there is none.
 
-    Raises LibraryError.
+    A damaged file is set aside. Raises LibraryError.
     """
     try:
         return _open_file(home / VECTORS_FILE)
@@ -43,7 +41,7 @@ def open_vectors(home: Path) -> Connection:
 
 
 def set_aside(home: Path) -> None:
-    """Move the file away for diagnosis; only the last one stays."""
+    """Move a damaged file away for diagnosis; only the last one stays."""
     driver.set_aside(home / VECTORS_FILE)
 
 
@@ -52,7 +50,7 @@ def _open_file(path: Path) -> Connection:
         connection = driver.connect(path, durable=False)
         unless_ready.callback(connection.close)
         FORMAT.prepare(connection, path)
-        connection.execute(_LEARNED)  # a file made before these were kept lacks only this table
+        connection.execute(_LEARNED)  # a file of an earlier version lacks only this table
         unless_ready.pop_all()
     return connection
 
@@ -61,7 +59,7 @@ def _translate_damage(path: Path) -> AbstractContextManager[None]:
     return translate_damage(path, opening=True)
 
 
-_BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model
+_BY_TEXT = ("vector", "token")  # tables of which a row belongs to a text and a model
 
 
 def forget_vectors(home: Path, resources: Iterable[int]) -> None:
@@ -78,7 +76,7 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
         tables = {
             name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()
         }
-        # An older file has no tokens until an embedder opens it.
+        # A file of an earlier version has no table of tokens until an embedder opens it.
         for table in tables.intersection(_BY_TEXT):
             connection.execute(
                 f"""DELETE FROM {table} WHERE hash IN (
@@ -88,12 +86,12 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
         if "learned" in tables:
             # Learned tasks are not linked to a resource here, so all of them go.
             connection.execute("DELETE FROM learned")
-        # The write-ahead log still has the old rows.
+        # The write-ahead log still has the old rows until it is emptied.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 WITH_DESCRIPTIONS = "descriptions"
-"""The state that says, when it is not empty, that descriptions are embedded too."""
+"""The key of a state: descriptions are embedded too unless it is ''."""
 
 _TEXTS = "FROM said s WHERE s.role IN (SELECT value FROM json_each(?))"
 _HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
@@ -114,7 +112,7 @@ class TextRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VectorResource:
-    """A resource as the vectors know it: its id, and where it is found."""
+    """A resource in the file of vectors."""
 
     id: int
     kind: str
@@ -124,7 +122,7 @@ class VectorResource:
 
 @dataclass(frozen=True, slots=True)
 class TextDigest:
-    """A text as the vectors know it: its sha256 and its characters."""
+    """A text in the file of vectors. hash: its sha256. size: its characters."""
 
     hash: bytes
     size: int
@@ -132,7 +130,7 @@ class TextDigest:
 
 @dataclass(frozen=True, slots=True)
 class VectorModel:
-    """An embedder whose vectors are kept. `name` is its identity, `spec` how it was opened."""
+    """An embedder whose vectors are stored. name: its identity. spec: how it was opened."""
 
     id: int
     name: str
@@ -141,7 +139,7 @@ class VectorModel:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingProgress:
-    """How far the embedding is: `done` of `total` texts have a vector of `model`."""
+    """The progress of embedding: `done` of `total` texts have a vector of `model`."""
 
     model: str
     done: int
@@ -149,34 +147,29 @@ class EmbeddingProgress:
 
 
 def digest_text(text: str) -> TextDigest:
-    """Return the hash and the length of a text, by which the vectors identify it."""
+    """Return the hash and the length of a text."""
     return TextDigest(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
 
 
 def embedding_progress(home: Path) -> EmbeddingProgress | None:
-    """Return how far the newest model of the library in `home` is; None when nothing was begun or
-    can be read.
+    """Return the progress of the model in use for the library in `home`.
+
+    None when no embedding was begun, or the file cannot be read.
     """
-    if not (home / VECTORS_FILE).is_file():
+    path = home / VECTORS_FILE
+    if not path.is_file():
         return None
     try:
-        with contextlib.closing(
-            driver.connect(home / VECTORS_FILE, durable=False, access="read")
-        ) as db:
-            # The one before is kept too, and may have been made later.
-            newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
-            # At most one row: progress is that of the model in use.
-            rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
-            roles = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
-            return (
-                EmbeddingProgress(
-                    rows[0][0],
-                    *_count_texts(db, rows[0][1], roles),
-                )
-                if rows
-                else None
-            )
-    # Progress is only shown; a file that cannot be read has none.
+        with contextlib.closing(driver.connect(path, durable=False, access="read")) as db:
+            # The state names the model in use: an earlier one stays, and may have the higher id.
+            in_use = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
+            row = db.execute(f"SELECT name, id FROM model ORDER BY {in_use} LIMIT 1").fetchone()
+            if row is None:
+                return None
+            name, model = row
+            roles = tuple(TextRole) if _read_state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
+            return EmbeddingProgress(name, *_count_texts(db, model, roles))
+    # Progress is only shown, so a file that cannot be read is no error.
     except (LibraryError, *driver.Errors):
         return None
 
@@ -192,11 +185,7 @@ class Vectors:
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """Return the file of the library in `home`, empty when there was none; a damaged one is set
-        aside.
-
-        Raises LibraryError.
-        """
+        """Return the file of the library in `home`, as `open_vectors` does. Raises LibraryError."""
         return cls(home / VECTORS_FILE, open_vectors(home))
 
     def close(self) -> None:
@@ -212,14 +201,14 @@ class Vectors:
     # Texts
 
     def state(self, key: str) -> str:
-        """Return the value of a key, '' for none."""
+        """Return the value of a key of the state, '' for none."""
         with _translate_damage(self.path):
-            return _state(self._db, key)
+            return _read_state(self._db, key)
 
     def note(self, key: str, value: str) -> None:
-        """Note a value under a key."""
+        """Store a value under a key of the state."""
         with self._writing():
-            self._note(key, value)
+            self._store_state(key, value)
 
     def take_in(
         self,
@@ -229,40 +218,37 @@ class Vectors:
     ) -> set[bytes]:
         """Replace the texts of these resources and delete those of `gone`, all or nothing.
 
-        state: noted in the same transaction. Returns the hashes of texts that no resource has any
+        state: stored in the same transaction. Return the hashes of texts that no resource has any
         more.
         """
         with self._writing():
-            ids = [*(place.id for place in new_texts), *gone]
+            ids = [*(resource.id for resource in new_texts), *gone]
             # Before the deletions, so that texts which lose their last resource are known.
-            before = self._hashes(ids)
-            self._db.execute(
-                "DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))",
-                (json.dumps(ids),),
-            )
-            self._db.execute(
-                "DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps(ids),),
-            )
-            for place, texts in new_texts.items():
-                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(place))
-                rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
+            before = self._hashes_of(ids)
+            for table, key in (("said", "resource"), ("resource", "id")):
+                delete = f"DELETE FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"
+                self._db.execute(delete, (json.dumps(ids),))
+            for resource, texts in new_texts.items():
+                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(resource))
+                rows = [(role, resource.id, text.hash, text.size) for role, text in texts.items()]
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
             for table in _BY_TEXT:
-                self._db.executemany(
-                    # A text can belong to several resources: its vector goes with the last of them.
+                # A text can belong to several resources: its vector goes with the last of them.
+                delete = (
                     f"DELETE FROM {table} WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said "
-                    "WHERE hash = ?1)",
-                    [(digest,) for digest in before],
+                    "WHERE hash = ?1)"
                 )
+                self._db.executemany(delete, [(digest,) for digest in before])
             for key, value in state.items():
-                self._note(key, value)
+                self._store_state(key, value)
             return before - self._used_hashes(before)
 
     def forget_texts(self) -> None:
-        """Forget every resource, and keep the vectors for texts that come again."""
+        """Delete every resource with its texts and the state, and keep the vectors.
+
+        Texts that come again need no embedding then.
+        """
         with self._writing():
-            # Not the vectors: embedding is what takes the time.
             for table in ("said", "resource", "state"):
                 self._db.execute(f"DELETE FROM {table}")
 
@@ -293,7 +279,7 @@ class Vectors:
     # Vectors
 
     def model(self, name: str, spec: str) -> VectorModel:
-        """Return the model of this name, made when it is new, with the spec brought up to date."""
+        """Return the model of this name, made when it is new, with this spec."""
         # The name identifies the embedder; the spec, such as a path, may change.
         upsert = (
             "INSERT INTO model (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
@@ -304,7 +290,7 @@ class Vectors:
         return next(model for model in self.models() if model.name == name)
 
     def models(self) -> list[VectorModel]:
-        """Return the models that have vectors or are to have them, the oldest first."""
+        """Return all models, the oldest first."""
         return [
             VectorModel(*row) for row in self._rows("SELECT id, name, spec FROM model ORDER BY id")
         ]
@@ -317,9 +303,7 @@ class Vectors:
             self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
 
     def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
-        """Return the resources whose text of this role has no vector, with the characters of the
-        text.
-        """
+        """Return the resources whose text of this role has no vector, each with the text's size."""
         query = (
             f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} "
             "ORDER BY s.resource"
@@ -347,7 +331,8 @@ class Vectors:
         tokens: vectors of their tokens (int8).
         """
         with self._writing():
-            # One transaction for both: a text with a vector and no tokens would never get them.
+            # One transaction for both: only texts without a vector are embedded, so one with a
+            # vector and no tokens would never get these.
             for table, rows in (("vector", vectors), ("token", tokens or {})):
                 self._db.executemany(
                     f"INSERT OR REPLACE INTO {table} (model, hash, data) VALUES (?, ?, ?)",
@@ -359,33 +344,23 @@ class Vectors:
         return dict(self._rows("SELECT hash, data FROM learned WHERE model = ?", model.id))
 
     def replace_learned(self, model: VectorModel, vectors: Mapping[bytes, bytes]) -> None:
-        """Keep these vectors of learned tasks (float16, little-endian), and no others
-        of the model.
-        """
+        """Store vectors of learned tasks (float16, little-endian) as the only ones of a model."""
         with self._writing():
             self._db.execute("DELETE FROM learned WHERE model = ?", (model.id,))
             rows = [(model.id, digest, data) for digest, data in vectors.items()]
             self._db.executemany("INSERT INTO learned (model, hash, data) VALUES (?, ?, ?)", rows)
 
     def tokens_of(self, model: VectorModel, resources: Iterable[int]) -> dict[int, bytes]:
-        """Return the token vectors of name and description, by resource, without resources that
-        have none.
-        """
+        """Return the token vectors of name and description by resource, where there are any."""
         query = """SELECT s.resource, t.data FROM said s JOIN token t ON t.model = ?
             AND t.hash = s.hash
             WHERE s.role = ? AND s.resource IN (SELECT value FROM json_each(?))"""
-        return dict(
-            self._rows(
-                query,
-                model.id,
-                TextRole.WHOLE,
-                json.dumps(list(resources)),
-            )
-        )
+        return dict(self._rows(query, model.id, TextRole.WHOLE, json.dumps(list(resources))))
 
     def all(self, model: VectorModel, role: TextRole) -> Iterator[tuple[int, bytes]]:
-        """Yield each resource that has a vector of this role with it, by id; read to the end before
-        writing.
+        """Yield each resource that has a vector of this role, with the vector, by id.
+
+        Read to the end before you write.
         """
         query = """SELECT s.resource, v.data FROM said s JOIN vector v ON v.model = ?
             AND v.hash = s.hash
@@ -402,22 +377,17 @@ class Vectors:
         with _translate_damage(self.path):
             return self._db.execute(query, values).fetchall()
 
-    def _note(self, key: str, value: str) -> None:
+    def _store_state(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
     def _used_hashes(self, hashes: Iterable[bytes]) -> set[bytes]:
         query = "SELECT 1 FROM said WHERE hash = ? LIMIT 1"
         return {digest for digest in hashes if self._db.execute(query, (digest,)).fetchone()}
 
-    def _hashes(self, ids: Sequence[int]) -> set[bytes]:
+    def _hashes_of(self, ids: Sequence[int]) -> set[bytes]:
+        """Return the hashes of the texts of these resources."""
         query = "SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?))"
-        return {
-            row[0]
-            for row in self._db.execute(
-                query,
-                (json.dumps(list(ids)),),
-            ).fetchall()
-        }
+        return {row[0] for row in self._db.execute(query, (json.dumps(list(ids)),)).fetchall()}
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -425,21 +395,14 @@ class Vectors:
             yield
 
 
-def _state(db: Connection, key: str) -> str:
+def _read_state(db: Connection, key: str) -> str:
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
 
 def _count_texts(db: Connection, model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
-    role_json = json.dumps(list(roles))
-    values: tuple[Any, ...] = (role_json, model)
-    done = db.execute(
-        f"SELECT count(*) {_TEXTS} AND {_HAS}",
-        values,
-    ).fetchone()[0]
-    return int(done), int(
-        db.execute(
-            f"SELECT count(*) {_TEXTS}",
-            (role_json,),
-        ).fetchone()[0]
-    )
+    """Return how many texts of these roles have a vector of the model, and how many there are."""
+    role_list = json.dumps(list(roles))
+    done = db.execute(f"SELECT count(*) {_TEXTS} AND {_HAS}", (role_list, model)).fetchone()[0]
+    total = db.execute(f"SELECT count(*) {_TEXTS}", (role_list,)).fetchone()[0]
+    return int(done), int(total)

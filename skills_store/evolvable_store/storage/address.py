@@ -1,5 +1,4 @@
-"""The address of a library in PostgreSQL, and the folder of a person that stands for it on one
-machine.
+"""The address of a library in PostgreSQL, and the folder that stands for it on one machine.
 
 The folder is a home like any other: it holds the word index, the person's approval key, moved files
 and runs. In place of `library.db` it has a file with the address. So every program that takes a
@@ -26,21 +25,10 @@ PROJECT = "library"
 
 # Stands unquoted in URLs and messages.
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-# libpq has more, among them `options` and `passfile`, by which an address could run settings or
-# read files.
-_OPTIONS = frozenset(
-    (
-        "host",
-        "port",
-        "user",
-        "dbname",
-        "sslmode",
-        "sslrootcert",
-        "sslcert",
-        "sslkey",
-        "connect_timeout",
-    )
-)
+# libpq has more, among them `options` and `passfile`, by which an address could change settings or
+# have files read.
+_TLS_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_OPTIONS = frozenset(("host", "port", "user", "dbname", *_TLS_OPTIONS, "connect_timeout"))
 # As secrets.token_hex(16) writes it.
 _HOME = re.compile(r"[0-9a-f]{32}")
 
@@ -113,9 +101,7 @@ _LIKE = "It looks like postgresql://user@host/database?project=library."
 
 @dataclass(frozen=True, slots=True)
 class PostgresHome:
-    """The content of the address file: the address, and the random name by which the library knows
-    the folder.
-    """
+    """The content of the address file. name: the random name of the folder in the library."""
 
     address: Address
     name: str
@@ -126,14 +112,14 @@ def read_home(home: Path) -> PostgresHome:
     path = home / ADDRESS_FILE
     try:
         fields = json.loads(read_regular(path))
-        found = PostgresHome(Address.parse(fields["url"]), fields["home"])
-        if not _HOME.fullmatch(found.name):
+        stored = PostgresHome(Address.parse(fields["url"]), fields["home"])
+        if not _HOME.fullmatch(stored.name):
             raise ValueError("home")
     except (OSError, ValueError, KeyError, TypeError, InvalidArgument) as error:
         raise LibraryCorrupt(
             f"{path} cannot be read.", "Remove it, and open the library by its URL again."
         ) from error
-    return found
+    return stored
 
 
 def home_of(url: str, base: Path, registered: Callable[[], Iterable[str]]) -> Path:
@@ -145,7 +131,7 @@ def home_of(url: str, base: Path, registered: Callable[[], Iterable[str]]) -> Pa
     """
     address = Address.parse(url)
     # Compared without passwords, which the configuration does not have.
-    if address.name not in {_name(text) for text in registered()}:
+    if address.name not in {_address_name(text) for text in registered()}:
         raise UntrustedHome(
             f"{address.name} is not one of your libraries.",
             f"If it is yours, add it to `homes` in {CONFIGURATION}; else unset EVOLVABLE_HOME.",
@@ -176,7 +162,8 @@ def save_address(home: Path, address: Address) -> None:
         draft.replace(path)
         return
     try:
-        os.link(draft, path)  # of two processes that make it, one gives it its name
+        # A link fails where the file exists: of two processes, both use the name of the first.
+        os.link(draft, path)
     except FileExistsError:
         pass
     finally:
@@ -187,7 +174,8 @@ def _with_project(address: Address) -> str:
     return f"{address.url}{'&' if '?' in address.url else '?'}project={address.project}"
 
 
-def _name(text: str) -> str:
+def _address_name(text: str) -> str:
+    """Return the name of an address, '' for a text that is none."""
     try:
         return Address.parse(text).name
     except InvalidArgument:

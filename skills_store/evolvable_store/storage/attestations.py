@@ -6,7 +6,7 @@ builds on it.
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evolvable_store.operation import Identity, Principal, Signer, statement_of
@@ -29,9 +29,7 @@ Verify = Callable[[bytes, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The operation up to which decisions count without a signature, because they are older than
-    the lock.
-    """
+    """The last operation that is older than the lock: decisions up to it need no signature."""
 
     operation: int
     digest: str
@@ -43,13 +41,13 @@ class Baseline:
         return json.dumps(["evolvable baseline", 1, self.operation, self.digest]).encode("ascii")
 
 
-def _digest(db: Any, newest: int) -> str:
-    """Return the hash of the last change of an operation; the chain behind it covers the history of
-    its resource.
+def _digest_of(db: Any, operation: int) -> str:
+    """Return the hash of the last change of an operation, '' for none.
+
+    The chain of hashes behind it covers the history of its resource.
     """
-    row = db.execute(
-        "SELECT hash FROM change WHERE operation = ? ORDER BY sequence DESC LIMIT 1", (newest,)
-    ).fetchone()
+    query = "SELECT hash FROM change WHERE operation = ? ORDER BY sequence DESC LIMIT 1"
+    row = db.execute(query, (operation,)).fetchone()
     return str(row[0]) if row else ""
 
 
@@ -71,26 +69,19 @@ class Attestations(SqliteRepository):
         signer: where approvals are locked. folder: where the person trusts a folder that holds
         them; the decision counts while that folder is one of the backend's `trusted_folders`.
         """
-        identity_fields = identity.principal, identity.via
+        who = identity.principal, identity.via
         rows = []
         for resource, tree in contents:
-            signature = (
-                signer.sign(
-                    Attestation(resource, tree, at, *identity_fields, folder=folder).statement
-                )
-                if signer
-                else None
-            )
+            attestation = Attestation(resource, tree, at, *who, folder=folder)
+            signature = signer.sign(attestation.statement) if signer else None
             # 0: not withdrawn.
-            rows.append((resource, tree, at, *identity_fields, 0, signature, folder))
+            rows.append((resource, tree, at, *who, 0, signature, folder))
         self._add(rows)
 
     def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
         """Note that a person no longer vouches for these contents."""
-        identity_fields = identity.principal, identity.via
-        self._add(
-            [(resource, tree, at, *identity_fields, 1, None, "") for resource, tree in contents]
-        )
+        who = identity.principal, identity.via
+        self._add([(resource, tree, at, *who, 1, None, "") for resource, tree in contents])
 
     def _add(self, rows: Iterable[tuple[object, ...]]) -> None:
         insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature,
@@ -134,7 +125,7 @@ class Attestations(SqliteRepository):
         ]
         with self._backend.writing() as db:
             db.executemany(
-                # OR IGNORE: what is learned later must not replace an earlier note.
+                # OR IGNORE: a later record must not replace the first one.
                 "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) "
                 "VALUES (?, ?, ?, ?, ?)",
                 rows,
@@ -156,8 +147,8 @@ class Attestations(SqliteRepository):
     def learned_candidates(self, resource: int) -> dict[int, tuple[bool, list[str]]]:
         """Return the versions of a resource that may have been learned.
 
-        By number: whether an agent, a review or a run made it, and else the reason and the evidence
-        that tell.
+        By number: whether an agent, a review or a run made it, and the reason with the evidence, by
+        which a caller judges the others.
         """
         rows = self._rows(QUERIES["learned"], resource)
         return {
@@ -208,8 +199,8 @@ class Signatures(SqliteRepository):
         """
         with self._backend.writing() as db:
             newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
-            drawn = Baseline(newest, _digest(db, newest), b"")
-            signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
+            unsigned = Baseline(newest, _digest_of(db, newest), b"")
+            signed = replace(unsigned, signature=sign(unsigned.statement))
             row = (self._key, signed.operation, signed.digest, signed.signature)
             # In one transaction with the reading of the newest operation: none can slip in between.
             db.execute(
@@ -227,26 +218,20 @@ class Signatures(SqliteRepository):
             ).fetchone()
             if row is None:
                 return 0
-            found = Baseline(
-                int(row[0]),
-                str(row[1]),
-                bytes(row[2]),
-            )
+            baseline = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
             # The digest ties the baseline to this history: in another library it is worth nothing.
-            valid = _digest(db, found.operation) == found.digest and self._verify(
-                found.statement, found.signature
-            )
-        return found.operation if valid else 0
+            is_of_history = _digest_of(db, baseline.operation) == baseline.digest
+            is_valid = is_of_history and self._verify(baseline.statement, baseline.signature)
+        return baseline.operation if is_valid else 0
 
     def valid_operations(self, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that count: signed under this key, or not newer than
         the baseline.
         """
-        operation_ids, before = set(operations), self.baseline()
+        asked, baseline = set(operations), self.baseline()
         # Operations up to the baseline need no signature, since they are older than the lock.
-        return {
-            operation for operation in operation_ids if operation <= before
-        } | self._validly_signed([operation for operation in operation_ids if operation > before])
+        older = {operation for operation in asked if operation <= baseline}
+        return older | self._validly_signed(list(asked - older))
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that this key signed in the name of one person, without
@@ -263,12 +248,12 @@ class Signatures(SqliteRepository):
     def _names(self, identity: int, via: str) -> bool:
         operation = self._backend.operation(identity)
         # operation.principal, not that of the intent: what arrived with an archive grants nothing.
-        return operation is not None and (operation.principal, operation.intent.via) == (
-            Principal.PERSON,
-            via,
-        )
+        if operation is None or operation.principal != Principal.PERSON:
+            return False
+        return operation.intent.via == via
 
     def _validly_signed(self, operations: Sequence[int]) -> set[int]:
+        """Return the operations among these with a valid signature under the key."""
         query = """SELECT operation, signature FROM signature
             WHERE key = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         rows = self._rows(query, self._key, json.dumps(operations)) if operations else []

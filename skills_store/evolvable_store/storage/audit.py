@@ -1,13 +1,10 @@
-"""The audit log: who decided what, from where and when, each row chained to the one before it by
-its hash.
-"""
+"""The audit log: who decided what, from where and when, in rows that are chained by hashes."""
 
 import hashlib
 import json
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass, replace
 
 from evolvable_store.operation import Identity
 from evolvable_store.storage.connection import Connection
@@ -66,7 +63,10 @@ class AuditEntry:
             self.subject,
             self.principal,
             self.via,
-            *(self.address, self.session, self.operation, self.previous),
+            self.address,
+            self.session,
+            self.operation,
+            self.previous,
         )
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
 
@@ -76,13 +76,11 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
     if not decisions:
         return
     # Under the write lock of the caller: two processes cannot both chain to this row.
-    last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (
-        0,
-        "",
-    )
+    row = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone()
+    number, previous = row or (0, "")
     for decision in decisions:
         entry = AuditEntry(
-            number=last[0] + 1,
+            number=number + 1,
             at=decision.at,
             decision=_storable(decision.name),
             subject=_storable(decision.subject),
@@ -92,34 +90,17 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
             address=_storable(decision.address or socket.gethostname()),
             session=_storable(decision.session),
             operation=decision.operation,
-            previous=last[1],
+            previous=previous,
             hash="",
         )
-        # The hash is computed from the entry as it is stored, so `entries` can compare it.
-        last = entry.number, entry.expected_hash
-        db.execute(
-            f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})",
-            _row(entry, last[1]),
-        )
-
-
-def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
-    return (
-        entry.number,
-        entry.at,
-        entry.decision,
-        entry.subject,
-        entry.principal,
-        entry.via,
-        entry.address,
-        *(entry.session, entry.operation, entry.previous, hash_),
-    )
+        # The hash is computed from the entry as it is stored, so that a check can compare it.
+        number, previous = entry.number, entry.expected_hash
+        values = astuple(replace(entry, hash=previous))
+        db.execute(f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})", values)
 
 
 def _storable(text: str) -> str:
-    """Return a text in the form that a database gives back, since the hash is computed again from
-    it.
-    """
+    """Return a text in the form in which a database returns it, because the hash covers that."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
@@ -150,8 +131,9 @@ class AuditLog(SqliteRepository):
         return self._all(AuditEntry, f"{_ROWS} ORDER BY number DESC LIMIT ?", limit)
 
     def unrecorded_approvals(self) -> list[tuple[int, int]]:
-        """Return (proposal, operation) of approvals since the first recorded operation that no row
-        is about.
+        """Return (proposal, operation) of approvals without a row.
+
+        Only since the first recorded operation.
         """
         query = """SELECT id, operation FROM proposal WHERE state = 'approved'
             AND operation IS NOT NULL

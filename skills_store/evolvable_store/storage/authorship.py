@@ -1,6 +1,4 @@
-"""Who made the versions that the provenance of a version names, and which contents a person vouches
-for.
-"""
+"""The authors of the versions in a provenance, and the contents that a person vouches for."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +22,7 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
-"""Versions of one resource that are read at most to find a base or the makers of a content."""
+"""Versions of one resource that are read to find a base or the makers of a content."""
 
 # Three numbers that only grow: nothing that trust depends on can change without one of them.
 _STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0)
@@ -37,10 +35,10 @@ Trees = Callable[[Connection, int], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """A content that a person vouches for: who decided when, and how that is known.
+    """A content that a person vouches for: who decided, when, and how that is known.
 
-    folder: whose trust the decision is a part of, '' for a decision on this resource, None where
-    nobody kept it.
+    folder: of a decision to trust a folder, '' for a decision on this resource, None where an
+    earlier version did not store it.
     """
 
     resource: int
@@ -52,17 +50,14 @@ class Attestation:
     folder: str | None = ""
 
     def counts(self, folders: frozenset[str] | None) -> bool:
-        """Return whether the decision counts where the person trusts these folders.
-
-        None: every one.
-        """
+        """Return whether the decision counts where the person trusts these folders; None: all."""
         return folders is None or self.folder == "" or self.folder in folders
 
     @property
     def statement(self) -> bytes:
         """The bytes that are signed, where approvals are locked."""
         fields = [self.resource, self.tree, self.at, self.principal, self.via]
-        # Decisions of before folders were noted keep the statement that was signed.
+        # Without an empty folder: decisions of earlier versions were signed in that form.
         fields += [self.folder] if self.folder else []
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
@@ -74,21 +69,18 @@ def list_attestations(
 
     folders: those that the person trusts.
     """
-    rows = db.execute(
-        QUERIES["attestation"],
-        (json.dumps(list(resources)),),
-    ).fetchall()
-    found = (
+    rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
+    attestations = (
         Attestation(resource, tree, at, Principal(principal), *rest)
         for resource, tree, at, principal, *rest in rows
     )
-    return [attestation for attestation in found if attestation.counts(folders)]
+    return [attestation for attestation in attestations if attestation.counts(folders)]
 
 
 def vouched_tree_reader(folders: frozenset[str] | None) -> Trees:
     """Return a reader of the contents of a resource that a person vouches for.
 
-    folders: that the person trusts.
+    folders: those that the person trusts.
     """
     return lambda db, resource: {
         attestation.tree for attestation in list_attestations(db, [resource], folders)
@@ -126,9 +118,7 @@ class VersionAuthor:
 
     @property
     def pull(self) -> FollowedPull | None:
-        """The pull that brought it to a folder whose pulls the person follows, None for anything
-        else.
-        """
+        """The pull that brought it to a folder whose pulls are followed, None for any other."""
         return read_pull(Identity(self.principal, self.via))
 
     @property
@@ -139,10 +129,9 @@ class VersionAuthor:
 
 @dataclass(frozen=True, slots=True)
 class VersionAuthors:
-    """The provenance of a version, its maker, and the makers of the versions that its provenance
-    names.
+    """The provenance of a version, its maker, and the makers of the versions in its provenance.
 
-    resource: its id; kind, scope and name are its own.
+    resource: the id. kind, scope, name: of the resource. others: by number.
     """
 
     resource: int
@@ -159,11 +148,10 @@ class VersionAuthors:
         return self.others.get(self.provenance.base)
 
     def is_decided(self, trees: Collection[str]) -> bool:
-        """Return whether a person decided on this content. trees: the contents that a person
-        vouches for.
+        """Return whether a person decided on this content.
 
-        Of a plugin's update a person is asked only where the scan asks; then it is no version
-        before the answer.
+        trees: the contents that a person vouches for. Of a plugin, one decision is enough: a person
+        is asked about an update only where the scan asks, and before it becomes a version.
         """
         return self.maker.tree in trees or (bool(trees) and is_plugins(self.scope))
 
@@ -173,44 +161,45 @@ class VersionAuthors:
         return base if base is not None and (base.is_person or base.tree in trees) else None
 
     def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
-        """Return the authors of the bytes of a file, oldest first; none where a person stands for
-        all of it.
+        """Return the authors of the bytes of a file, oldest first.
 
-        What a stranger brought stays the stranger's when others change it; of the rest what is
-        still there counts.
+        None of them where a person stands for the whole file.
+
+        A stranger stays an author of a file when others change it; other authors only while bytes
+        of theirs are in it.
         """
         parts = self.provenance.files.get(path, ())
-        found = [
+        makers = [
             (self.others[part.version], part.is_there)
             for part in parts
             if part.version in self.others
         ]
-        authors = [author for author, is_there in found if is_there or author.is_stranger]
+        authors = [author for author, is_there in makers if is_there or author.is_stranger]
         if self.base is not None and self.standing_base(trees) is None:
             return [self.base, *authors]
         return authors
 
     def is_repositorys(self, trees: Collection[str], folders: Collection[str] | None) -> bool:
-        """Return whether a repository brought bytes of it that no person decided on. folders: that
-        the person trusts.
+        """Return whether a repository brought bytes of it on which no person decided.
 
-        What a pull brought to a folder whose pulls the person follows was decided on with that.
+        folders: those that the person trusts. To follow the pulls of a folder is a decision on what
+        they bring.
         """
         if self.is_decided(trees):
             return False
         # '' stands for the files without parts, whose author is the base's.
         paths = (*self.provenance.files, "")
-        brought = (author for path in paths for author in self.authors_of(path, trees))
+        authors = (author for path in paths for author in self.authors_of(path, trees))
         return any(
             author.principal is Principal.REPOSITORY and not is_followed(author, folders)
-            for author in brought
+            for author in authors
         )
 
 
 def is_followed(author: VersionAuthor, folders: Collection[str] | None) -> bool:
     """Return whether a pull that the person follows brought a version.
 
-    folders: that the person trusts; None: all.
+    folders: those that the person trusts; None: all.
     """
     pull = author.pull
     return pull is not None and (folders is None or pull.folder in folders)
@@ -248,12 +237,9 @@ def read_newest(
     db: Connection, resources: Iterable[int], vouched: Trees
 ) -> dict[int, VersionAuthors]:
     """Return by resource the authors of its newest version."""
-    rows = db.execute(
-        QUERIES["newest_provenance"],
-        (json.dumps(list(resources)),),
-    ).fetchall()
+    rows = db.execute(QUERIES["newest_provenance"], (json.dumps(list(resources)),)).fetchall()
     entries = [_Row(db, row, vouched) for row in rows]
-    # One query for all of them; numbers of other resources only add rows.
+    # One query for all resources: a number of another resource only adds a row.
     numbers = {
         number
         for entry in entries
@@ -268,32 +254,24 @@ def read_newest(
         for resource, *row in db.execute(QUERIES["version_authors"], pairs).fetchall():
             others[resource][row[0]] = read_author(row)
     return {
-        entry.resource: VersionAuthors(
-            entry.resource,
-            entry.kind,
-            entry.scope,
-            entry.name,
-            entry.maker,
-            entry.provenance,
-            others[entry.resource],
-        )
-        for entry in entries
+        entry.resource: entry.authors(entry.provenance, others[entry.resource]) for entry in entries
     }
 
 
 def read_version(
     db: Connection, resource: int, number: int, vouched: Trees, stands: Stands | None = None
 ) -> VersionAuthors | None:
-    """Return the authors of one version, None where there is none. stands: finds the base again."""
+    """Return the authors of one version, None where there is no such version.
+
+    stands: which versions may be the base; None: as stored.
+    """
     row = db.execute(QUERIES["provenance"], (resource, number)).fetchone()
     if row is None:
         return None
     version_row = _Row(db, row, vouched)
-    provenance = (
-        version_row.provenance
-        if stands is None
-        else _derive_provenance(db, resource, number, stands)
-    )
+    provenance = version_row.provenance
+    if stands is not None:
+        provenance = _derive_provenance(db, resource, number, stands)
     others = {number: version_row.maker}
     if not provenance.versions <= others.keys():
         pairs = json.dumps([resource]), json.dumps(list(provenance.versions))
@@ -304,20 +282,23 @@ def read_version(
 
 def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) -> Provenance:
     """Return the provenance of a version, against the base that counts now."""
-    # Not by the operation: a version of the same transaction has none yet.
+    # Without the table of operations: a version of the same transaction has no row there yet.
     query = """SELECT tree, provenance, EXISTS (SELECT 1 FROM vouched v
         WHERE v.resource = c.resource)
         FROM change c WHERE c.resource = ? AND c.latest = ? AND c.manifest IS NOT NULL"""
     tree, text, decided = db.execute(query, (resource, number)).fetchone()
     trees = vouched(db, resource) if decided else ()
-    # A person decided on this very content since it was written.
+    # A person decided on this very content after it was written.
     if tree in trees:
         return Provenance(number)
     if text is not None:
         return Provenance.from_json(text)
-    return _derive_provenance(
-        db, resource, number, lambda author: author.is_person or author.tree in trees
-    )
+    return _derive_provenance(db, resource, number, _person_stands(trees))
+
+
+def _person_stands(trees: Collection[str]) -> Stands:
+    """Return the test for versions that a person made or vouches for."""
+    return lambda author: author.is_person or author.tree in trees
 
 
 class _Row:
@@ -334,12 +315,8 @@ class _Row:
             self.provenance = Provenance(self.maker.version)
         else:
             trees = vouched(db, self.resource)
-            self.provenance = _derive_provenance(
-                db,
-                self.resource,
-                self.maker.version,
-                lambda author: author.is_person or author.tree in trees,
-            )
+            version, stands = self.maker.version, _person_stands(trees)
+            self.provenance = _derive_provenance(db, self.resource, version, stands)
 
     def authors(
         self, provenance: Provenance, others: Mapping[int, VersionAuthor]
@@ -350,9 +327,10 @@ class _Row:
 
 
 def _derive_provenance(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
-    """Return the provenance of a version from its history: whole files count as changed.
+    """Return the provenance of a version by its history, in which whole files count as changed.
 
-    It is that of a version of an older program, and of one whose base does not count any more.
+    It replaces the provenance that a version of an earlier program lacks, or whose base does not
+    count any more.
     """
     rows = db.execute(QUERIES["provenances"], (resource, number, _RECENT_VERSIONS)).fetchall()
     manifests = list[tuple[int, Manifest]]()
@@ -381,15 +359,15 @@ class AuthorshipReader(SqliteRepository):
 
     def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
         """Return a value that changes whenever an answer of `untrusted_resources` may change."""
-        with self._backend.reading() as db:  # not by `_one`: the seventh frame of a search
+        with self._backend.reading() as db:
             change, decision, attributions = db.execute(_STAMP).fetchone()
         return change, decision, attributions, self._backend.trusted_folders()
 
     def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
-        """Return those of the resources (None: of all) whose newest version is a repository's, or
-        was built on one.
+        """Return the resources whose newest version is a repository's, or was built on one.
 
-        Not where a person made the same content, or vouches for it.
+        resources: only among these; None: all. A content that a person made or vouches for is
+        trusted.
         """
         folders = self._backend.trusted_folders()
         trees = vouched_tree_reader(folders)
@@ -398,10 +376,10 @@ class AuthorshipReader(SqliteRepository):
             suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
-            found = read_newest(db, suspects, trees) if suspects else {}
+            newest = read_newest(db, suspects, trees) if suspects else {}
             return {
                 resource
-                for resource, authors in found.items()
+                for resource, authors in newest.items()
                 if authors.is_repositorys(trees(db, resource), folders)
             }
 
@@ -411,10 +389,9 @@ class AuthorshipReader(SqliteRepository):
             return read_newest(db, resources, vouched_tree_reader(self._backend.trusted_folders()))
 
     def changed_resources(self) -> list[int]:
-        """Return the resources whose newest version may differ from the version that a person stood
-        for.
+        """Return the resources whose newest version may differ from what a person stood for.
 
-        Not those whose only version a stranger brought: that needs trust, and no look.
+        Without resources whose only version a stranger brought: they need trust, and no look.
         """
         return self._all(int, QUERIES["changed_since_base"], '%"files"%')
 
@@ -432,12 +409,9 @@ class AuthorshipReader(SqliteRepository):
             )
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
-        """Return by resource who made its newest version, newest first, with all who made the same
-        content before.
-        """
-        found: dict[int, list[VersionAuthor]] = {}
-        for resource, *row in self._rows(
-            QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS
-        ):
-            found.setdefault(resource, []).append(read_author(row))
-        return found
+        """Return by resource the authors of its newest content, newest first."""
+        ids = json.dumps(list(resources))
+        authors: dict[int, list[VersionAuthor]] = {}
+        for resource, *row in self._rows(QUERIES["authors"], ids, _RECENT_VERSIONS):
+            authors.setdefault(resource, []).append(read_author(row))
+        return authors

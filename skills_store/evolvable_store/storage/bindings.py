@@ -1,6 +1,4 @@
-"""Watched folders, the versions that their directories hold, and directories held back as
-proposals.
-"""
+"""Watched folders, the versions in their directories, and directories held back as proposals."""
 
 import json
 import re
@@ -28,7 +26,7 @@ class WatchedFolder:
 
     @property
     def is_plugins(self) -> bool:
-        """Whether it belongs to a plugin: it is read, and never written."""
+        """Whether it belongs to a plugin, so that it is read and never written."""
         return is_plugins(self.scope)
 
 
@@ -36,10 +34,10 @@ class WatchedFolder:
 class Binding:
     """The recorded content of one directory of a folder.
 
-    directory: its path below the folder, with `/`. version: the version it was last known to hold,
-    None while the resource is removed. signature: the stat fingerprint it had then, '' when that
-    cannot be trusted; or a PendingCheckout as text, and then the version is the newer one.
-    conflict: what a merge could not decide, in words, '' when nothing is open.
+    directory: its path below the folder, with `/`. version: the version that it last held, None
+    while the resource is removed. signature: its stat fingerprint at that time, '' when that cannot
+    be trusted; or a PendingCheckout as text, and then the version is the newer one. conflict: in
+    words, what a merge could not decide, '' when nothing is open.
     """
 
     folder: int
@@ -61,8 +59,8 @@ class DirectoryMark:
     """The marks by which a directory that this program wrote is recognised.
 
     signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it
-    is not known; files that nobody wrote to and that a power failure cut still have it. inode: of
-    the directory.
+    is not known; it stays the same for files that a power failure cut short. inode: of the
+    directory.
     """
 
     signature: str
@@ -77,10 +75,9 @@ class DirectoryMark:
 class PendingPart:
     """One file, or one new folder, that is put into a directory while the rest of it stays.
 
-    stem: of the swap that built it; until it is in its place it waits in the staging folder. path:
-    of a file, '' for a folder. A rename sets the time of a file's last change, so the mark of the
-    new directory leaves that of this file out, and the file is told by its content besides. sha256:
-    of the file.
+    stem: of the swap that built it; until it is in its place it waits in the staging folder.
+    sha256: of the file. path: of a file, '' for a folder. A rename sets the time of a file's last
+    change, so the mark of the new directory leaves this file out, and its content is compared.
     """
 
     stem: str
@@ -93,14 +90,13 @@ class PendingPart:
 
 @dataclass(frozen=True, slots=True)
 class PendingCheckout:
-    """Two directories, one of which lies at the binding's path: that of `old_version`, or that of
-    `version`.
+    """A checkout that is recorded and may not be done yet.
 
-    A checkout that is prepared before its version exists stands as this text in the binding's
-    signature, written in the transaction that makes the version: the exchange of the directories
-    follows the commit. Servers that do not know the text find it unequal to every signature, and
-    compare contents. boot: the run of the system that it was recorded in. part: what of the
-    directory is put in place, None for the whole.
+    The binding's path has the directory of `old_version`, or already that of `version`. The text of
+    this record is the binding's signature, written in the transaction that makes the version; the
+    directories are exchanged after the commit. An earlier program finds the text unequal to every
+    signature, and compares contents. boot: the run of the system in which it was recorded. part:
+    the part of the directory that is exchanged, None for the whole.
     """
 
     boot: str
@@ -117,23 +113,9 @@ class PendingCheckout:
         if match is None:
             return None
         boot, *fields, stem, sha256, path = match.groups()
-        old, new = (
-            DirectoryMark(
-                fields[at],
-                fields[at + 1],
-                int(fields[at + 2]),
-            )
-            for at in (1, 5)
-        )
+        old, new = (DirectoryMark(fields[at], fields[at + 1], int(fields[at + 2])) for at in (1, 5))
         part = PendingPart(stem, sha256, path) if stem else None
-        return cls(
-            boot,
-            int(fields[0]),
-            old,
-            int(fields[4]),
-            new,
-            part,
-        )
+        return cls(boot, int(fields[0]), old, int(fields[4]), new, part)
 
     def __str__(self) -> str:
         text = f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
@@ -142,11 +124,10 @@ class PendingCheckout:
 
 @dataclass(slots=True)
 class WaitingPlaces:
-    """Rows of a shared database that say where bytes go on this machine, and do nothing until the
-    person confirms them.
+    """Rows that name places on this machine, without effect until the person confirms them.
 
     listings: settings of clients, each with the collection that it lists, what was written, and the
-    time. rows: the keys of all rows that were read, by table, those too that cannot be confirmed.
+    time. rows: by table the keys of all rows that were read, of those too that cannot be confirmed.
     """
 
     folders: list[WatchedFolder] = field(default_factory=list)
@@ -159,12 +140,10 @@ class WaitingPlaces:
 
     def __str__(self) -> str:
         paths = [str(folder.path) for folder in self.folders] + [row[0] for row in self.listings]
+        if not paths:
+            return f"{sum(map(len, self.rows.values()))} rows"
         rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        return (
-            f"{ascii(', '.join(paths[:3]))[1:-1]}{rest}"
-            if paths
-            else f"{sum(map(len, self.rows.values()))} rows"
-        )
+        return f"{ascii(', '.join(paths[:3]))[1:-1]}{rest}"
 
 
 Place = tuple[WatchedFolder, Binding, bool]
@@ -180,8 +159,8 @@ _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.
 class Bindings(SqliteRepository):
     """Watched folders, and the version that each directory in them holds.
 
-    Where bytes go on a machine is decided there: of a library that others can write, these rows lie
-    in the home.
+    Each machine decides which of its folders are written. So the rows of a library that others can
+    write are in the home.
     """
 
     def folders(self) -> list[WatchedFolder]:
@@ -199,7 +178,7 @@ class Bindings(SqliteRepository):
                 f"{path} is no folder of resources.",
                 "Name the folder that holds the skill folders.",
             )
-        # A read first: nearly always the folder is there, and no write lock is needed.
+        # A read first: nearly always the folder is there, and then no write lock is needed.
         existing = _same_folder(self.folders(), path, scope, kind)
         if existing is None:
             with self._lender.writing() as db:
@@ -224,7 +203,7 @@ class Bindings(SqliteRepository):
         return existing or self.folder(path)
 
     def take(self, folder: WatchedFolder, bindings: Iterable[Binding]) -> None:
-        """Watch a folder that another database held, with its bindings and if it can be its number.
+        """Watch a folder of another database with its bindings, under its number if that is free.
 
         Raises AlreadyExists for one inside or around another.
         """
@@ -234,16 +213,10 @@ class Bindings(SqliteRepository):
             number = existing.id if existing else folder.id
             if existing is None:
                 # The number is kept where it can be, because rows of held directories name it.
-                is_taken = not 0 < folder.id <= MAX_TAKEN or any(
-                    other.id == folder.id for other in others
-                )
-                row = (None if is_taken else folder.id, folder.scope, folder.kind, str(folder.path))
-                number = int(
-                    db.execute(
-                        f"{_ADD_FOLDER} RETURNING id",
-                        row,
-                    ).fetchall()[0][0]
-                )
+                is_used = any(other.id == folder.id for other in others)
+                kept = folder.id if 0 < folder.id <= MAX_TAKEN and not is_used else None
+                row = (kept, folder.scope, folder.kind, str(folder.path))
+                number = int(db.execute(f"{_ADD_FOLDER} RETURNING id", row).fetchall()[0][0])
             rows = [(number, *astuple(binding)[1:]) for binding in bindings]
             # A binding that is here already is newer than the one that is taken over.
             db.executemany(BIND.replace("REPLACE", "IGNORE", 1), rows)
@@ -272,12 +245,9 @@ class Bindings(SqliteRepository):
         for folder in moving:
             path = new / folder.path.relative_to(old)
             with self._lender.writing() as db:
-                rest = [
-                    other
-                    for other in starmap(_as_folder, db.execute(_FOLDERS).fetchall())
-                    if other.id != folder.id
-                ]
-                _same_folder(rest, path, folder.scope, folder.kind)
+                watched = starmap(_as_folder, db.execute(_FOLDERS).fetchall())
+                others = [other for other in watched if other.id != folder.id]
+                _same_folder(others, path, folder.scope, folder.kind)
                 db.execute(
                     # With the old path, so that a folder which another process moved meanwhile
                     # stays there.
@@ -289,8 +259,8 @@ class Bindings(SqliteRepository):
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
-            # Two databases where the library is in PostgreSQL; a crash in between leaves a folder
-            # with nothing held.
+            # In two databases where the library is in PostgreSQL: after a crash in between, the
+            # folder is still watched, and has no held directories.
             db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
         with self._lender.writing() as db:
             db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
@@ -308,8 +278,8 @@ class Bindings(SqliteRepository):
     ) -> dict[str, Binding]:
         """Return the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
-        found = self._all(_as_binding, query, folder.id, json.dumps(list(directories)))
-        return {binding.directory: binding for binding in found}
+        bindings = self._all(_as_binding, query, folder.id, json.dumps(list(directories)))
+        return {binding.directory: binding for binding in bindings}
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
         """Return every binding of these resources."""
@@ -323,23 +293,17 @@ class Bindings(SqliteRepository):
                 db.executemany(BIND, rows)
 
     def places(self, resources: Iterable[int]) -> list[Place]:
-        """Return every folder that holds one of these resources, with its binding and whether the
-        directory is held.
-        """
+        """Return the folders of these resources, each with its binding and whether it is held."""
         folders: dict[int, WatchedFolder] = {}
 
-        def place(*row: Any) -> tuple[WatchedFolder, Binding]:
-            folder = folders.get(row[0]) or folders.setdefault(
-                row[0],
-                _as_folder(*row[:4]),
-            )
+        def as_place(*row: Any) -> tuple[WatchedFolder, Binding]:
+            folder = folders.get(row[0]) or folders.setdefault(row[0], _as_folder(*row[:4]))
             return folder, _as_binding(*row[4:])
 
-        found = self._all(place, _PLACES, json.dumps(list(resources)))
-        held_directories = self._held_directories(folders) if found else frozenset()
+        places = self._all(as_place, _PLACES, json.dumps(list(resources)))
+        held = self._held_directories(folders) if places else frozenset()
         return [
-            (folder, binding, (folder.id, binding.directory) in held_directories)
-            for folder, binding in found
+            (folder, binding, (folder.id, binding.directory) in held) for folder, binding in places
         ]
 
     def _held_directories(self, folders: Iterable[int]) -> frozenset[tuple[int, str]]:
@@ -360,11 +324,9 @@ class Bindings(SqliteRepository):
         )
 
     def pending_stems(self, folder: WatchedFolder) -> set[str]:
-        """Return the stems of the swaps that put a part of a directory in its place, or have yet
-        to.
-        """
-        found = (PendingCheckout.parse(binding.signature) for binding in self.pending(folder))
-        return {pending.part.stem for pending in found if pending and pending.part}
+        """Return the stems of pending swaps that put a part of a directory in its place."""
+        checkouts = (PendingCheckout.parse(binding.signature) for binding in self.pending(folder))
+        return {pending.part.stem for pending in checkouts if pending and pending.part}
 
     def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
         """Store the second binding of each pair, unless the stored one differs from the first."""
@@ -407,9 +369,7 @@ class ProjectMarks(SqliteRepository):
 
 
 MAX_TAKEN = 1_000_000
-"""The highest number that a folder of another database keeps: schema/places.sql begins to count
-there.
-"""
+"""The highest number that a folder of another database keeps; schema/places.sql begins there."""
 
 _ADD_FOLDER = "INSERT INTO folder (id, scope, kind, path) VALUES (?, ?, ?, ?)"
 BIND = """INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)
@@ -453,42 +413,31 @@ def _same_folder(
 def _as_binding(
     folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
 ) -> Binding:
-    # The newer version: a sync then sees that the directory may still be to be exchanged.
+    # The newer version: a sync then sees a directory that still has to be exchanged.
     pending = PendingCheckout.parse(signature)
-    return Binding(
-        folder, directory, resource, pending.version if pending else version, signature, conflict
-    )
+    version = pending.version if pending else version
+    return Binding(folder, directory, resource, version, signature, conflict)
 
 
 def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:
-    # Damage can put any value into a row, and files would be written there.
-    is_valid = (
-        isinstance(scope, str)
-        and isinstance(path, str)
-        and "\0" not in path
-        and Path(path).is_absolute()
-    )
-    if not is_valid or kind not in {*Kind}:
+    # Damage can put any value into a row, and files would be written at the path.
+    is_path = isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
+    if not isinstance(scope, str) or not is_path or kind not in {*Kind}:
         raise LibraryCorrupt(
             f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) "
             "is damaged.",
             "`evolvable care fsck` examines the library; `evolvable backup create` keeps "
             "what it holds.",
         )
-    return WatchedFolder(
-        identity,
-        str(scope),
-        Kind(str(kind)),
-        Path(str(path)),
-    )
+    return WatchedFolder(identity, str(scope), Kind(str(kind)), Path(str(path)))
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDirectory:
-    """A directory whose content is held. tree: of that content. proposal, state: what waits, and
-    whether it still does.
+    """A directory whose content is held.
 
-    resource: by its ref.
+    tree: of that content. proposal: the one that waits for it. state: of the proposal. resource:
+    its ref.
     """
 
     folder: int
@@ -524,19 +473,20 @@ class HeldDirectories(SqliteRepository):
         at: str,
         identity: Identity,
     ) -> int:
-        """Hold the content of a directory as a proposal, in place of an earlier one; return the
-        proposal's id.
+        """Hold the content of a directory as a proposal in place of an earlier one.
+
+        Return the id of the proposal.
         """
         actor = Actor.AGENT if identity.principal == "agent" else Actor.IMPORT
-        adding = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
+        batch = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
         with self._backend.writing() as db:
             # The older proposal is about files that are no longer there.
             db.execute(
                 _CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN)
             )
-            (proposal,) = adding.into(db)
-            identity_fields = (identity.principal, identity.via, proposal)
-            db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", identity_fields)
+            (proposal,) = batch.into(db)
+            row = (identity.principal, identity.via, proposal)
+            db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", row)
             db.execute(
                 "INSERT OR REPLACE INTO held (folder, directory, tree, proposal, at) "
                 "VALUES (?, ?, ?, ?, ?)",

@@ -1,8 +1,6 @@
-"""The watched folders of another library, carried here by a move or a backup: they wait for the
-person.
+"""The watched folders of another library that a move or a backup carried into this home.
 
-Two libraries must not write into one folder, so nothing of this file is read or written before a
-yes.
+Two libraries must not write into one folder, so these have no effect until the person agrees.
 """
 
 import json
@@ -19,8 +17,7 @@ from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFold
 if TYPE_CHECKING:
     from evolvable_store.storage.bindings import Bindings
 
-# 64 MiB: some hundred thousand bindings; a longer file is no JSON when it is cut, and counts as
-# damaged.
+# 64 MiB: some hundred thousand bindings. A longer file is cut, and then counts as damaged.
 _MAX_BYTES = 2**26
 
 
@@ -50,33 +47,26 @@ def carry_places(bindings: "Bindings", target: Path) -> None:
 
 def carried_places(home: Path) -> WaitingPlaces:
     """Return the places that were carried into a home; none where the file is damaged."""
-    found = WaitingPlaces()
+    places = WaitingPlaces()
     try:
         with open(home / CARRIED_PLACES, "rb") as file:
             data = json.loads(file.read(_MAX_BYTES))
-        _fill(found, data["folders"], data["bindings"])
+        _add_places(places, data["folders"], data["bindings"])
     except (OSError, ValueError, KeyError, TypeError):
         return WaitingPlaces()
-    return found
+    return places
 
 
-def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
+def _add_places(places: WaitingPlaces, folders: Any, bindings: Any) -> None:
     for number, scope, kind, path in folders:
         if is_folder(kind, path):
-            found.folders.append(
-                WatchedFolder(
-                    int(number),
-                    str(scope),
-                    Kind(kind),
-                    Path(path),
-                )
-            )
+            places.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
     # Bindings of a folder that was refused are dropped with it.
-    folder_ids = {folder.id for folder in found.folders}
+    folder_ids = {folder.id for folder in places.folders}
     for folder, directory, resource, version in bindings:
         if folder in folder_ids and is_below(directory):
-            found.bindings.append(Binding(int(folder), directory, int(resource), version, ""))
-    found.rows["carried"] = found.folders
+            places.bindings.append(Binding(int(folder), directory, int(resource), version, ""))
+    places.rows["carried"] = places.folders
 
 
 def forget_carried(home: Path) -> None:
@@ -85,14 +75,11 @@ def forget_carried(home: Path) -> None:
 
 
 def is_folder(kind: str, path: str) -> bool:
-    """Return whether a row of another names a folder as this program does."""
-    # The file may come from anybody; what is shown to the person must be what is written to.
-    return (
-        kind in {*Kind}
-        and path.isprintable()
-        and Path(path).is_absolute()
-        and ".." not in Path(path).parts
-    )
+    """Return whether a row of another library names a folder as this program does."""
+    # The file may come from anybody: the path that the person sees must be the one that is written.
+    if kind not in {*Kind} or not path.isprintable():
+        return False
+    return Path(path).is_absolute() and ".." not in Path(path).parts
 
 
 def is_below(directory: str) -> bool:

@@ -12,8 +12,8 @@ from evolvable_store.storage.sqlite_file import Database, Lender, SqliteReposito
 class ListingChoice:
     """The collection that a client lists.
 
-    settings: the client's file. written: skill -> the settings we added; while the file is changed,
-    those of before and those of afterwards.
+    settings: the client's file. written: skill -> the settings that we added; while the file is
+    changed, both the old and the new ones.
     """
 
     settings: Path
@@ -27,18 +27,16 @@ class ListingChoice:
 
 
 def _as_choice(settings: str, collection: str, written: str, at: str) -> ListingChoice:
-    # A library of before this was a list holds the one setting of a skill as a string.
+    # An earlier version stored the one setting of a skill as a string.
     added = {
-        name: (found,) if isinstance(found, str) else tuple(found)
-        for name, found in json.loads(written).items()
+        skill: (value,) if isinstance(value, str) else tuple(value)
+        for skill, value in json.loads(written).items()
     }
     return ListingChoice(Path(settings), collection, added, at)
 
 
 class Collections(SqliteRepository):
-    """The collections of a library, and where clients list them: that is decided on each machine,
-    in its home.
-    """
+    """The collections of a library, and the clients that list them, which each home decides."""
 
     def __init__(self, backend: Database, places: Lender) -> None:
         """places: of the tables that name paths of this machine."""
@@ -47,12 +45,11 @@ class Collections(SqliteRepository):
 
     def members(self) -> dict[str, list[int]]:
         """Return the ids of the skills of each collection, removed skills included."""
-        found: dict[str, list[int]] = {}
-        for name, resource in self._rows(
-            "SELECT name, resource FROM collection ORDER BY name, resource"
-        ):
-            found.setdefault(str(name), []).append(int(resource))
-        return found
+        query = "SELECT name, resource FROM collection ORDER BY name, resource"
+        members: dict[str, list[int]] = {}
+        for name, resource in self._rows(query):
+            members.setdefault(str(name), []).append(int(resource))
+        return members
 
     def change(self, name: str, at: str, added: Iterable[int], removed: Iterable[int] = ()) -> None:
         """Add skills to a collection, which is made by its first one, and remove others from it."""

@@ -1,6 +1,4 @@
-"""Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of
-SQLite's versions.
-"""
+"""Open SQLite, retry, translate errors, run statements, and avoid the bugs of SQLite's versions."""
 
 import contextlib
 import functools
@@ -67,8 +65,8 @@ standard library's.
 
 
 Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
-"""The errors of SQLite, from either module; the last one occurs where its message quotes damaged
-bytes.
+"""The errors of SQLite, from either module. UnicodeDecodeError comes from a message that quotes
+damaged bytes.
 """
 
 
@@ -78,8 +76,10 @@ def wal_is_safe() -> bool:
 
 
 Access = Literal["create", "write", "read", "immutable"]
-"""How a file is opened: made when it is missing; must exist; never written by us; never written by
-anybody.
+"""How a file is opened.
+
+`create` makes it when it is missing, `write` needs it to exist, `read` never writes it, and
+`immutable` is for a file that nobody writes.
 """
 
 _QUERY = {
@@ -91,9 +91,8 @@ _QUERY = {
 
 
 CACHE_KB, READER_CACHE_KB = 500, 250
-"""Pages that a connection keeps. SQLite takes 2,000 by itself, but a process keeps several
-connections to each file open, and what one only reads is in the system's cache, which all processes
-share.
+"""Kilobytes of pages that a connection keeps, and that of a reader. SQLite's default is 2,000, but
+a process keeps several connections to each file open, and all share the system's cache.
 """
 
 
@@ -102,9 +101,9 @@ def connect(
 ) -> Connection:
     """Return a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
-    durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be
-    rebuilt. access: "immutable" is for a disk that cannot be written; it does not look at the
-    write-ahead log.
+    durable: `synchronous=FULL`, with which a commit survives a power cut; otherwise NORMAL, for
+    files that can be rebuilt. access: "immutable" is for a disk that cannot be written; the
+    write-ahead log is not read then.
     """
     if access == "create":
         _create_private(path)
@@ -126,8 +125,8 @@ def connect(
         # A schema from elsewhere must not call functions with side effects.
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA foreign_keys=ON")
-        # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many
-        # times: twice the commits a second.
+        # A checkpoint every 4,000 pages of the log instead of 1,000 writes a page that changed many
+        # times less often into the file.
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         connection.execute(f"PRAGMA cache_size=-{cache_kb}")
         if sys.platform == "darwin":
@@ -138,8 +137,9 @@ def connect(
 
 
 def _create_private(path: Path) -> None:
-    """Make a missing file that only its owner may read, whatever the umask: SQLite gives its logs
-    the same mode.
+    """Make a missing file that only its owner may read, whatever the umask.
+
+    SQLite gives its logs the same mode.
     """
     with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
         # Before SQLite makes it, which would use the umask alone.
@@ -157,11 +157,10 @@ def preferred_journal(path: Path) -> str:
 
 
 def set_journal(connection: Connection, path: Path) -> str:
-    """Put the file in the mode it should have, if nobody keeps it from that; return the mode in
-    force.
+    """Set the preferred journal mode, unless another process prevents that; return the present one.
 
-    WAL mode is kept by every open connection of others, even an idle one. So who did not get what
-    it wanted closes its own before it tries again.
+    Every open connection of another process, even an idle one, keeps a file in WAL mode. So a
+    process that failed closes its own connection before it tries again.
     """
     with translate_errors(path):
         try:
@@ -176,11 +175,10 @@ def set_journal(connection: Connection, path: Path) -> str:
 
 
 def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[None]:
-    """Yield for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try
-    but the first.
+    """Yield once for each try, for so many seconds, with a random wait between two tries.
 
-    SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits
-    of 0.2 to 1.2 ms drawn again each time were measured to be fair and shorter.
+    seconds: by default GIVE_UP_SECONDS. longest: seconds of the longest wait. SQLite's own busy
+    handler backs off in steps, and lets some processes starve for seconds; random waits are fair.
     """
     deadline = time.monotonic() + (GIVE_UP_SECONDS if seconds is None else seconds)
     yield
@@ -360,11 +358,11 @@ def _is_full(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFormat:
-    """The marks of a file that can be rebuilt, and the script of SQL that makes its tables.
+    """The marks of a file that can be rebuilt, and the SQL script that makes its tables.
 
-    version: counts up whenever a table, or what stands in one, gets another meaning; the file is
-    then rebuilt. tables: those that a whole file has, where that is to be checked. page_size: of a
-    new file, in bytes.
+    version: counts up whenever a table or its rows get another meaning; the file is then rebuilt.
+    tables: those that a file must have, none where that is not checked. page_size: of a new file,
+    in bytes.
     """
 
     application_id: int
@@ -424,8 +422,8 @@ def read_queries() -> dict[str, str]:
 def run_script(connection: Connection, script: str) -> None:
     """Run statements one by one, each of which ends with its line.
 
-    SQLite's `executescript` would end the transaction; that of sqlite-utils looks at the whole
-    script again for each character.
+    SQLite's `executescript` would end the transaction; that of sqlite-utils reads the whole script
+    again for each character.
     """
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -445,7 +443,7 @@ def set_aside(path: Path) -> None:
 
 
 def file_lock(path: Path, **options: Any) -> "BaseFileLock":
-    """Return a lock between processes, which is given up with TimeoutError."""
+    """Return a lock between processes; acquiring it raises TimeoutError after GIVE_UP_SECONDS."""
     from filelock import FileLock  # start time: few processes need a lock
 
     return FileLock(path, timeout=GIVE_UP_SECONDS, mode=0o600, **options)
@@ -454,9 +452,7 @@ def file_lock(path: Path, **options: Any) -> "BaseFileLock":
 def apply_steps(
     connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]
 ) -> None:
-    """Run the steps of a schema that the file has not had, and record them by their functions'
-    names.
-    """
+    """Run the steps of a schema that the file lacks, and record them by their functions' names."""
     import sqlite_utils  # start time: a library that is up to date needs none of it
     from sqlite_utils.migrations import Migrations
 

@@ -38,10 +38,10 @@ class Usage(StrEnum):
 
 
 class Grade(StrEnum):
-    """How far an end counts."""
+    """How far the end of a task counts as evidence."""
 
     HISTORY = ""
-    """Kept, and counts nothing."""
+    """It is kept, and counts nothing."""
 
     REPORTED = "reported"
     """A session that was served the version says so itself."""
@@ -52,10 +52,11 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One loading of one version. `search` is the id of the search that led to it, if one did.
+    """One loading of one version.
 
-    principal: who was served. connection: the server's own name of the connection over which it was
-    served, None where the server cannot tell connections apart; no caller can choose it.
+    search: the id of the search that led to it, if one did. principal: who was served. connection:
+    the server's own name of the connection over which it was served, which no caller can choose;
+    None where the server cannot tell connections apart.
     """
 
     id: str
@@ -70,10 +71,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOutcome:
-    """One reported outcome. `use` is None for a report that names a resource and no use.
+    """One reported outcome.
 
-    grade: how far it counts. voter: of one voter's outcomes of a version only one counts, by grade
-    and then by time.
+    use: None for a report that names a resource and no use. grade: how far it counts. voter: of one
+    voter's outcomes of a version only one counts, by grade and then by time.
     """
 
     at: str
@@ -92,8 +93,7 @@ class ReportedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over all versions of one resource: loadings that this library noted, and the outcomes
-    that count by kind.
+    """Counts over all versions of one resource: loadings here, and by kind the outcomes that count.
 
     not_counted: outcomes that are kept as history.
     """
@@ -109,8 +109,9 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class UngradedEvidence:
-    """The counts of a version's outcomes before evidence was graded; version 0: all versions
-    together.
+    """The counts of a version's outcomes before evidence was graded.
+
+    version: 0 for all versions together. ends: how many outcomes counted.
     """
 
     resource: int
@@ -130,17 +131,15 @@ def add_client_session(
     """Store that the server saw a client's session over a connection of its own."""
     if session and connection:
         db.execute(
-            # The first time stays: whether the server saw a session before its transcript depends
-            # on it.
+            # OR IGNORE: the first time stays, which tells whether the server saw the session before
+            # its transcript.
             "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)",
             (session, connection, at),
         )
 
 
 def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
-    """Mark which outcome of a voter counts for each version: the one of the best grade, and of
-    those the last.
-    """
+    """Mark the outcome of a voter that counts for each version: the last one of the best grade."""
     if voter is None:
         return
     where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
@@ -155,12 +154,11 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class GradedEnd:
-    """How work with a version ended, and how far that counts. The base of an attempt and of an
-    execution.
+    """How work with a version ended, and how far that counts: the base of attempts and executions.
 
-    model: that did the work. outcome: None without any that counts; UNKNOWN also when its outcomes
-    contradict each other. grade: of the outcome. link: the connection over which the server saw the
-    session, None where it did not.
+    model: the model that did the work. outcome: None without any that counts; UNKNOWN also when its
+    outcomes contradict each other. grade: of the outcome. link: the connection over which the
+    server saw the session, None where it did not.
     """
 
     version: int | None
@@ -178,11 +176,11 @@ class GradedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Attempt(GradedEnd):
-    """One task. key: its session, or the use's own id. version: None where several versions are put
-    together.
+    """One attempt at a task with a resource.
 
-    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts
-    itself.
+    key: its session, or the id of a use without one. version: None where versions are counted
+    together. outcome: None without any that counts, UNKNOWN also for outcomes that contradict each
+    other.
     """
 
     resource: int
@@ -194,10 +192,10 @@ class Attempt(GradedEnd):
 
 @dataclass(frozen=True, slots=True)
 class SuccessCounts:
-    """Over the attempts in which a resource was used: how many ended in a way that counts, and how
-    many well.
+    """Counts over the attempts in which a resource was used.
 
-    verified, verified_successes: of those, the verified ones, one of each connection.
+    ends: those whose end counts. successes: those that ended well. verified, verified_successes: of
+    these, the verified ones, one of each connection.
     """
 
     ends: int = 0
@@ -213,17 +211,14 @@ class SuccessCounts:
 
 @dataclass(frozen=True, slots=True)
 class ImpressionCount:
-    """How often a resource was shown, and when it was last; in all, and since a moment."""
+    """How often a resource was shown: in all, since a moment, and when it was last."""
 
     times: int
     since: int
     last: str
 
 
-_GRADES: dict[str | None, Grade] = {
-    None: Grade.HISTORY,
-    **{grade.value: grade for grade in Grade},
-}
+_GRADES: dict[str | None, Grade] = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
 _OUTCOMES: dict[str | None, Outcome | None] = {
     None: None,
     **{outcome.value: outcome for outcome in Outcome},
@@ -231,8 +226,9 @@ _OUTCOMES: dict[str | None, Outcome | None] = {
 
 
 def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the verified attempts, of each connection the last one: a client names as many
-    sessions as it likes.
+    """Return the verified attempts, the last one of each connection.
+
+    A client can name any number of sessions over one connection.
     """
     # Attempts come in the order of their time, so the last one stays in the dict.
     last = {attempt.link or attempt.key: attempt for attempt in attempts if attempt.verified}
@@ -240,13 +236,18 @@ def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def _outcome(least: str | None, most: str | None, anything: str | None) -> Outcome | None:
-    # The smallest and the greatest word that counts differ: the session contradicts itself.
+    """Return the outcome of an attempt.
+
+    least, most: the first and the last, in alphabetical order, of the outcomes that count.
+    anything: one of those that do not count.
+    """
+    # They differ where the session contradicts itself.
     if least != most:
         return Outcome.UNKNOWN
     return _OUTCOMES[most or anything]
 
 
-# Outcomes have no key of their own, so all that tells one apart is compared; IS also equals NULL.
+# Outcomes have no key, so every column that tells one apart is compared; IS finds NULL equal too.
 _UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource
     AND o.use IS :use
     AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
@@ -286,7 +287,7 @@ class EvidenceLog(SqliteRepository):
         """Return whether this principal was served the version in this session, or over this
         connection.
         """
-        # A use of before principals were stored has none, and counts for anybody.
+        # A use of an earlier version has no principal, and counts for anybody.
         query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
             AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
         return self._one(query, resource, version, principal, session, connection) is not None
@@ -335,7 +336,7 @@ class EvidenceLog(SqliteRepository):
         )
 
     def mark_regrading_reported(self) -> None:
-        """Note that a person was shown the evidence that counts less since it is graded."""
+        """Note that a person was shown the evidence that counts less since it was graded."""
         self._do("UPDATE regraded SET said = 1 WHERE said = 0")
 
     def tally(self, resource: int) -> Tally:
@@ -364,18 +365,14 @@ class EvidenceLog(SqliteRepository):
 
         versions: one session that used two versions of a resource is two attempts, one of each.
         """
-        chosen = (
-            {"version": "version", "also": ", version"}
-            if versions
-            else {"version": "NULL", "also": ""}
-        )
         # These parts of the query are fixed texts; ids are bound as JSON.
+        version, also = ("version", ", version") if versions else ("NULL", "")
         among = "?1 IS NULL" if resources is None else "resource IN (SELECT id FROM asked)"
-        # The facts are built once and used by attempts and successes alike, so both count the same.
-        facts = QUERIES["attempt_facts"].format(
-            among=among, more=QUERIES["attempt_loads"].format(among=among)
-        )
-        query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
+        # Attempts and successes are computed from the same facts, so that both count the same.
+        loads = QUERIES["attempt_loads"].format(among=among)
+        facts = QUERIES["attempt_facts"].format(among=among, more=loads)
+        ends = QUERIES["ends"]
+        query = facts + QUERIES["attempts"].format(ends=ends, version=version, also=also)
         resource_ids = None if resources is None else json.dumps(list(resources))
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
         types = dict(self._rows("SELECT session, task_type FROM taken WHERE task_type IS NOT NULL"))
@@ -405,11 +402,11 @@ class EvidenceLog(SqliteRepository):
         facts = QUERIES["attempt_facts"].format(among="resource IN (SELECT id FROM asked)", more="")
         query = facts + QUERIES["successes"].format(ends=QUERIES["ends"])
         rows = self._rows(query, json.dumps(list(resources)))
-        found: dict[int, tuple[int, ...]] = {}
+        by_resource: dict[int, tuple[int, ...]] = {}
         # One row for all ends, then one for the verified ones, as the query orders them.
-        for resource, _, ends, successes in rows:  # the verified ones come after all of them
-            found[resource] = (*found.get(resource, ()), ends, successes)
-        return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
+        for resource, _, ends, successes in rows:
+            by_resource[resource] = (*by_resource.get(resource, ()), ends, successes)
+        return {resource: SuccessCounts(*counts) for resource, counts in by_resource.items()}
 
     def most_successful(self, limit: int) -> list[int]:
         """Return the resources with the most successes that count, those with more verified ones
@@ -438,24 +435,17 @@ class EvidenceLog(SqliteRepository):
         not count. Of a day whose impressions are folded all count as the last of them.
         """
         return {
-            row[0]: ImpressionCount(*row[1:])
-            for row in self._rows(
-                QUERIES["impressions"],
-                since,
-            )
+            row[0]: ImpressionCount(*row[1:]) for row in self._rows(QUERIES["impressions"], since)
         }
 
     def baseline_successes(self) -> SuccessCounts:
-        """Return how the sessions that the server saw ended, as far as is known, in which no
-        resource was loaded.
-        """
+        """Return the counts of the sessions that the server saw in which no resource was loaded."""
         return SuccessCounts(*self._one(QUERIES["baseline_successes"]))
 
     def export_rows(
         self, table: str, columns: Sequence[str]
     ) -> list[tuple[Ref | None, tuple[Any, ...]]]:
-        """Return these columns of every row of a table, each with the ref that it is about, in a
-        stable order.
+        """Return these columns of every row of a table in a stable order, each with its ref.
 
         The ref is None in the table of sessions, whose rows are about no resource.
         """
@@ -464,13 +454,8 @@ class EvidenceLog(SqliteRepository):
         about, joined = "r.kind, r.scope, r.name", "JOIN resource r ON r.id = e.resource"
         if table == "taken":
             about, joined = "NULL, NULL, NULL", ""
-        order = (
-            "e.id"
-            if table in ("use", "outcome")
-            else "e.session, e.at"
-            if table == "taken"
-            else "e.at, e.resource"
-        )
+        orders = {"use": "e.id", "outcome": "e.id", "taken": "e.session, e.at"}
+        order = orders.get(table, "e.at, e.resource")
         rows = self._rows(f"SELECT {about}, {column_list} FROM {table} e {joined} ORDER BY {order}")
         return [
             (Ref(Kind(kind), name, scope) if kind else None, tuple(values))

@@ -1,6 +1,4 @@
-"""Make what is old coarser: impressions become counts of a day, and refused proposals lose their
-files.
-"""
+"""Compact old rows: impressions become counts of a day, and refused proposals lose their files."""
 
 import json
 from dataclasses import dataclass
@@ -10,12 +8,12 @@ from evolvable_store.storage.proposals import EXPIRED, REJECTED
 from evolvable_store.storage.sqlite_file import SqliteRepository
 
 _TOGETHER = 500
-"""Impressions that are folded under one lock: some 10 ms."""
+"""Rows that are folded under one write lock, for which others wait."""
 
 _UNSETTLED = "SELECT search FROM pool_unit WHERE session IS NULL AND search IS NOT NULL"
-"""Searches by which a trial learns the session of a unit, from the impression itself."""
+"""Searches whose impressions a trial needs to find the session of a unit."""
 
-# A search that a trial still waits for keeps its impression, however old it is.
+# The impression of a search that a trial still needs stays, however old it is.
 _OLD = f"at < ? AND search NOT IN ({_UNSETTLED})"
 
 
@@ -34,9 +32,7 @@ class Folding(SqliteRepository):
     """Compaction of rows that are years old. Each method may be interrupted and called again."""
 
     def count(self, before: str) -> FoldedRows:
-        """Return the counts of rows older than this moment (ISO 8601 in UTC) that `fold` would
-        fold.
-        """
+        """Return the counts of rows older than this moment (ISO 8601 in UTC) for `fold`."""
         row = self._one(f"SELECT count(*) FROM shown WHERE {_OLD}", before)
         return FoldedRows(int(row[0]), len(self._refused_proposals(before)))
 
@@ -46,28 +42,27 @@ class Folding(SqliteRepository):
         Raises as every write.
         """
         proposals = self._refused_proposals(before)
-        folded = sum(
-            self._fold_impressions(resource, before) for resource in self._resources(before)
-        )
+        resources = self._resources(before)
+        folded = sum(self._fold_impressions(resource, before) for resource in resources)
         removed = 0
         query = """UPDATE proposal SET files_removed_at = ? WHERE files_removed_at IS NULL
             AND state IN (?, ?)
             AND id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         for start in range(0, len(proposals), _TOGETHER):
-            some = json.dumps(proposals[start : start + _TOGETHER])
-            removed += self._do(query, now, REJECTED, EXPIRED, some)
+            batch = json.dumps(proposals[start : start + _TOGETHER])
+            removed += self._do(query, now, REJECTED, EXPIRED, batch)
         return FoldedRows(folded, removed)
 
     def _resources(self, before: str) -> list[int]:
         return self._all(int, f"SELECT DISTINCT resource FROM shown WHERE {_OLD}", before)
 
     def _fold_impressions(self, resource: int, before: str) -> int:
-        return sum(iter(lambda: self._fold_some(resource, before), 0))
+        return sum(iter(lambda: self._fold_batch(resource, before), 0))
 
-    def _fold_some(self, resource: int, before: str) -> int:
-        """Fold some impressions of a resource, the oldest first; return how many.
+    def _fold_batch(self, resource: int, before: str) -> int:
+        """Fold a batch of impressions of a resource, the oldest first; return how many.
 
-        What counts nowhere, such as what an archive brought, is no part of the counts.
+        Impressions that count nowhere, such as those of an archive, are deleted without a count.
         """
         query = (
             f"SELECT search, at, origin FROM shown WHERE resource = ? AND {_OLD} "
@@ -77,7 +72,6 @@ class Folding(SqliteRepository):
             rows = db.execute(query, (resource, before, _TOGETHER)).fetchall()
             days: dict[str, list[str]] = {}
             for _, at, origin in rows:
-                # Only impressions that count are counted; the others are deleted without a trace.
                 if origin is None:
                     days.setdefault(at[:10], []).append(at)
             for day, moments in days.items():
@@ -100,19 +94,13 @@ class Folding(SqliteRepository):
         return len(rows)
 
     def _refused_proposals(self, before: str) -> list[int]:
-        """Return the proposals with files that were turned down before this moment, as far as that
-        is known.
-        """
+        """Return the proposals with files that were rejected or expired before this moment."""
         query = """SELECT id, kind, scope, name FROM proposal WHERE state IN (?, ?)
             AND files_removed_at IS NULL
             AND at < ? AND coalesce(expires, '') < ? AND manifest <> '{}' ORDER BY id"""
-        # The audit log knows when a proposal was turned down; the proposal knows only when it was
-        # made.
-        lately = set(
-            self._all(
-                str, "SELECT subject FROM audit WHERE decision = 'reject' AND at >= ?", before
-            )
-        )
+        # The audit log has the time of a rejection; the proposal has only the time of its making.
+        rejected_later = "SELECT subject FROM audit WHERE decision = 'reject' AND at >= ?"
+        lately = set(self._all(str, rejected_later, before))
         return [
             int(identity)
             for identity, kind, scope, name in self._rows(query, REJECTED, EXPIRED, before, before)

@@ -1,6 +1,4 @@
-"""A SQLite database of another program, which is read in one transaction within limits, and never
-written.
-"""
+"""Read a SQLite database of another program in one transaction within limits; never write it."""
 
 import os
 import shutil
@@ -18,7 +16,7 @@ from evolvable_store.errors import Invalid, TryAgain
 _WAL = "-wal"
 
 _MAX_REASON = 200
-"""Characters of SQLite's own words in an error."""
+"""Characters of SQLite's message in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +54,11 @@ class ForeignDatabase:
         limits = self._limits
         for row in self._connection.execute(query, values):
             self._rows += 1
-            # Numbers take no room worth counting.
+            # Numbers are small enough not to be counted.
             self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
-            if self._rows > limits.rows or self._bytes > limits.bytes:
-                what = (
-                    f"{limits.rows} rows"
-                    if self._rows > limits.rows
-                    else f"{limits.bytes >> 20} MiB"
-                )
+            has_too_many = self._rows > limits.rows
+            if has_too_many or self._bytes > limits.bytes:
+                what = f"{limits.rows} rows" if has_too_many else f"{limits.bytes >> 20} MiB"
                 raise ForeignDatabaseInvalid(
                     f"A read of {self._name} has more than {what}.", "It was left out."
                 )
@@ -72,8 +67,7 @@ class ForeignDatabase:
 
 @contextmanager
 def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase]:
-    """Open the database of another program for one read transaction, while that program may write
-    it.
+    """Open the database of another program, which may write it meanwhile, for one read transaction.
 
     A copy is read only where SQLite refuses to read the file itself, as in a folder that cannot be
     written. Raises ForeignDatabaseInvalid, ForeignDatabaseBusy.
@@ -85,19 +79,17 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
                 connection = _open_connection(path, limits, stack)
             except sqlite3.OperationalError as error:
                 # Reading a log needs shared memory beside the file, so the folder must be writable.
-                if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                if not _code_name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
                     raise
                 connection = _open_connection(_copy(path, limits, stack), limits, stack)
             yield ForeignDatabase(connection, name, limits)
         except sqlite3.DatabaseError as error:
-            # It can quote names and values of the file.
+            # The message can quote names and values of the hostile file.
             why = ascii(str(error)).strip("'\"")[:_MAX_REASON]
             # SQLITE_ERROR is a wrong statement, such as a missing table: the file is not that
             # program's.
-            if isinstance(error, sqlite3.OperationalError) and _code(error) not in (
-                "",
-                "SQLITE_ERROR",
-            ):
+            is_wrong = _code_name(error) in ("", "SQLITE_ERROR")
+            if isinstance(error, sqlite3.OperationalError) and not is_wrong:
                 raise ForeignDatabaseBusy(
                     f"{name} cannot be read now: {why}.", "Try again."
                 ) from None
@@ -110,19 +102,14 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
             ) from None
 
 
-def _code(error: sqlite3.Error) -> str:
-    """Return the name of SQLite's code, '' where Python itself refused a value, such as a text that
-    is no UTF-8.
-    """
+def _code_name(error: sqlite3.Error) -> str:
+    """Return the name of SQLite's code, '' where Python refused a value, such as invalid UTF-8."""
     return getattr(error, "sqlite_errorname", "")
 
 
 def _open_connection(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:
-    """Return a connection that has begun to read.
-
-    Its file, which is hostile, runs nothing of its own.
-    """
-    end = time.monotonic() + limits.seconds
+    """Return a connection that has begun to read. Nothing in the hostile file is executed."""
+    deadline = time.monotonic() + limits.seconds
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = stack.enter_context(
         closing(sqlite3.connect(address, uri=True, timeout=2, isolation_level=None))
@@ -130,12 +117,13 @@ def _open_connection(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite
     # One value alone could otherwise fill the memory before `rows` counts it.
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.bytes, 2**31 - 1))
     # Called every 1,000 steps of SQLite's machine; true ends a statement that takes too long.
-    connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 1000)
     connection.execute("PRAGMA trusted_schema = OFF")
     # mode=ro protects the file; this also refuses temporary tables of a hostile view.
     connection.execute("PRAGMA query_only = ON")
     connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # here the snapshot begins
+    # BEGIN alone takes no snapshot: the first read does.
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return connection
 
 
@@ -143,7 +131,7 @@ def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
     """Return a copy of a database with its log. Raises ForeignDatabaseBusy, OSError."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-")))
     parts = [part for part in (path, path.with_name(path.name + _WAL)) if part.is_file()]
-    # Compared afterwards: a copy of a file and a log of different moments is no database.
+    # Compared afterwards: copies of a file and its log at different moments are no database.
     before = [(part.stat().st_size, part.stat().st_mtime_ns) for part in parts]
     if sum(size for size, _ in before) > limits.copied:
         raise ForeignDatabaseInvalid(

@@ -51,7 +51,7 @@ class ImportStaging:
     """The staged archive. Everything is deleted at the end of the context."""
 
     def __init__(self, beside: Path) -> None:
-        """beside: the folder on whose disk there is room for the whole archive."""
+        """beside: a folder whose disk has room for the whole archive."""
         # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it
         # grows.
         self._folder = tempfile.TemporaryDirectory(
@@ -115,20 +115,18 @@ class ImportStaging:
             note = MoveNote(
                 at, Actor(actor), reason, session, policy=ReleasePolicy(policy) if policy else None
             )
-            yield (
-                note,
-                [
-                    (_ref(text), ChannelState(version, withdrawn))
-                    for text, version, withdrawn in placed
-                ],
-            )
+            placements = [
+                (_parse_ref(text), ChannelState(version, withdrawn))
+                for text, version, withdrawn in placed
+            ]
+            yield note, placements
 
     def refs(self) -> list[Ref]:
         """Return every resource of the archive, in the order of the log."""
         rows = self._db.execute(
             "SELECT ref FROM change GROUP BY ref ORDER BY min(position)"
         ).fetchall()
-        return [_ref(text) for (text,) in rows]
+        return [_parse_ref(text) for (text,) in rows]
 
     def changes(self, ref: Ref) -> Iterator[StagedChange]:
         """Yield the changes of one resource, in order."""
@@ -137,7 +135,7 @@ class ImportStaging:
             "ORDER BY position"
         )
         for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
-            yield StagedChange(position, operation, after, chained or "", _manifest(files))
+            yield StagedChange(position, operation, after, chained or "", _parse_manifest(files))
 
     def intent(self, operation: int) -> Intent | None:
         """Return the intent of an operation, None for an unknown one."""
@@ -158,9 +156,8 @@ class ImportStaging:
 
     def blob(self, sha256: str) -> bytes:
         """Return the bytes of a blob that is there."""
-        return unpack(
-            *self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
-        )
+        query = "SELECT data, codec FROM blob WHERE sha256 = ?"
+        return unpack(*self._db.execute(query, (sha256,)).fetchone())
 
     def packed_blob(self, sha256: str) -> Packed:
         """Return a blob that is there as the library keeps it."""
@@ -170,29 +167,19 @@ class ImportStaging:
 
     def judge(self, change: StagedChange, verdict: CheckedState) -> None:
         """Store the result of checking a change."""
+        blobs = json.dumps(verdict.blobs)
         self._db.execute(
             "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
-            (
-                verdict.latest,
-                verdict.hash,
-                verdict.frozen,
-                json.dumps(verdict.blobs),
-                change.position,
-            ),
+            (verdict.latest, verdict.hash, verdict.frozen, blobs, change.position),
         )
 
     def latest(self, ref: Ref) -> int:
         """Return the highest version of a checked resource."""
-        return int(
-            self._db.execute(
-                "SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)
-            ).fetchone()[0]
-        )
+        query = "SELECT max(latest) FROM change WHERE ref = ?"
+        return int(self._db.execute(query, (str(ref),)).fetchone()[0])
 
     def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
-        """Return (operation, after, hash, position) of the changes at whose end `latest` was the
-        newest version.
-        """
+        """Return (operation, after, hash, position) of the changes that leave `latest` newest."""
         query = (
             "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? "
             "ORDER BY position"
@@ -221,23 +208,17 @@ class ImportStaging:
             WHERE missing ORDER BY position"""
         for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
             packed = tuple(map(self.packed_blob, json.loads(blobs)))
-            yield (
-                operation,
-                ReplayStep(
-                    _ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed
-                ),
-            )
+            state = (_parse_ref(ref), after, latest, chained, frozen == 1)
+            yield operation, ReplayStep(*state, _parse_manifest(files), packed)
 
 
-def _ref(text: str) -> Ref:
+def _parse_ref(text: str) -> Ref:
     # A ref without a scope is one of the user's.
     ref = Ref.parse(text)
     return ref if ref.scope else ref.within(USER_SCOPE)
 
 
-def _manifest(files: str | None) -> Manifest | None:
-    return (
-        None
-        if files is None
-        else Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})
-    )
+def _parse_manifest(files: str | None) -> Manifest | None:
+    if files is None:
+        return None
+    return Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})

@@ -1,8 +1,7 @@
-"""Writes what searches showed, and which sessions the server saw, a moment later and many in one
-commit.
+"""Write impressions and sessions that the server saw a moment later, many in one commit.
 
-What a library refuses until the process ends is kept in a file beside it, and written by the next
-process.
+Rows that a library refuses until the process ends are stored in a file beside it, and the next
+process writes them.
 """
 
 import json
@@ -21,8 +20,8 @@ from evolvable_store.storage.protocol import Storage
 # A commit waits for the disk; a fifth of a second joins those of one turn. The pause doubles up to
 # half a minute.
 COLLECT_SECONDS, LONGEST_SECONDS = 0.2, 30.0
-"""How long rows are collected, so that they are written in one commit; and how long it takes at
-most until a library that refused them is asked again.
+"""How long rows are collected for one commit, and the longest pause before a library that refused
+them is tried again.
 """
 
 # A client that closes waits for its server, and kills it if it takes long.
@@ -30,12 +29,10 @@ _END_SECONDS = 5.0
 
 # Bounds the memory of a server that a library refuses for days.
 MAX_KNOWN = 10_000
-"""Sessions that are remembered as noted, and rows that wait at most; the oldest of them
-give way.
-"""
+"""Sessions that are remembered as noted, and rows that wait; the oldest rows give way."""
 
 _MAX_BYTES = 16_000_000
-"""Of a file with rows that were not written."""
+"""Bytes of a file with rows that are read."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,12 +65,12 @@ class ImpressionLog:
     """A log of impressions. Safe from any thread; a killed process loses rows that it had not
     written yet.
 
-    What the library refuses, such as a busy or a full one, waits and is written later: by this
-    process, or from a file by the next one. All rows may be written twice, and count once.
+    Rows that a busy or full library refuses wait and are written later, by this process, or from a
+    file by the next one. All rows may be written twice, and count once.
     """
 
     def __init__(self, backend: Storage, place: Path | None = None) -> None:
-        """place: the folder of the files; without one, what is not written at the end is lost."""
+        """place: the folder of the files; without one, rows unwritten at the end are lost."""
         self._backend, self._place = backend, place
         self._waiting = _Rows([], [])
         self._kept_files: list[Path] = []
@@ -107,7 +104,7 @@ class ImpressionLog:
         self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
-        """Write waiting rows, here or in files.
+        """Write waiting rows, of this process and in files.
 
         Raises LibraryBusy and the like; rows that were not written wait on.
         """
@@ -189,7 +186,7 @@ class ImpressionLog:
             last = self._closing.wait(pause)
             try:
                 self.flush()
-            except Exception as error:  # whatever it is, what comes later has to be written
+            except Exception as error:  # of any kind: the thread has to write later rows
                 _log.debug("impressions were not written: %s", error)
                 refused, pause = True, min(2 * pause, LONGEST_SECONDS)
             else:
@@ -210,10 +207,7 @@ def _read_rows(file: Path) -> _Rows:
         rows = _Rows(
             [Impression(*row) for row in impressions], [ClientSession(*row) for row in sessions]
         )
-        return _Rows(
-            list(filter(_fits, rows.impressions)),
-            list(filter(_fits, rows.sessions)),
-        )
+        return _Rows(list(filter(_fits, rows.impressions)), list(filter(_fits, rows.sessions)))
     except (ValueError, TypeError, RecursionError) as error:
         _log.debug("%s was not read: %s", file, error)
         return _Rows([], [])

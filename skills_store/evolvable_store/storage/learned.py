@@ -1,7 +1,6 @@
-"""Learned tasks: what each resource was used for with success, and what another resource was right
-for.
+"""Learned tasks: those for which a resource was used with success, or for which it was wrong.
 
-A person's label is either learned or held out, for measuring lookup.
+A person's label is either learned, or held out to measure lookup.
 """
 
 import json
@@ -39,10 +38,10 @@ class TaskSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LearnedTask:
-    """One task, redacted. against: another resource was right. link: the connection of the session.
-    id: 0 when new.
+    """One task, redacted.
 
-    held_out: lookup is tested with it and never learns it.
+    against: whether another resource was right for it. link: the connection of the session. id: 0
+    when new. held_out: lookup is tested with it and never learns it.
     """
 
     resource: int
@@ -65,14 +64,14 @@ def _as_task(
     resource: int, task: str, at: str, against: int, source: str, *rest: object
 ) -> LearnedTask:
     session, link, held_out, identity = rest
-    origin_fields = None if session is None else str(session), None if link is None else str(link)
     return LearnedTask(
         resource,
         task,
         at,
         against == 1,
         TaskSource(source),
-        *origin_fields,
+        None if session is None else str(session),
+        None if link is None else str(link),
         int(str(identity)),
         held_out == 1,
     )
@@ -87,9 +86,7 @@ class LearnedTasks(SqliteRepository):
         return int(row[0] or 0) if row else 0
 
     def changed_resources(self, after: int) -> dict[int, int]:
-        """Return the resources whose tasks changed after this number, each with the number of its
-        last change.
-        """
+        """Return the resources whose tasks changed after this number, with their last changes."""
         query = "SELECT resource, sequence FROM learned_change WHERE sequence > ? ORDER BY sequence"
         return dict(self._rows(query, after))
 
@@ -97,10 +94,10 @@ class LearnedTasks(SqliteRepository):
         """Return the tasks of these resources, oldest first, without resources that have none."""
         query = f"""SELECT {_COLUMNS}, id FROM learned
             WHERE resource IN ({_NUMBERS}) ORDER BY resource, at, id"""
-        found: dict[int, list[LearnedTask]] = {}
+        by_resource: dict[int, list[LearnedTask]] = {}
         for task in self._all(_as_task, query, json.dumps(list(resources))):
-            found.setdefault(task.resource, []).append(task)
-        return found
+            by_resource.setdefault(task.resource, []).append(task)
+        return by_resource
 
     def held_out(self) -> list[LearnedTask]:
         """Return the labels that only test lookup, oldest first."""
@@ -121,10 +118,10 @@ class LearnedTasks(SqliteRepository):
 
     def task(self, identity: int) -> LearnedTask:
         """Return one task. Raises NoSuchUse."""
-        found = self._all(_as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE id = ?", identity)
-        if not found:
+        tasks = self._all(_as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE id = ?", identity)
+        if not tasks:
             raise _no_such_task(identity)
-        return found[0]
+        return tasks[0]
 
     def remove(self, identity: int, *, refuse: bool = False) -> LearnedTask:
         """Remove one task for good and return it. Raises NoSuchUse.
@@ -147,9 +144,7 @@ class LearnedTasks(SqliteRepository):
         return removed
 
     def forget(self, resources: Iterable[int]) -> None:
-        """Remove every task of these resources for good; the sessions that taught them teach them
-        nothing more.
-        """
+        """Remove every task of these resources for good; their sessions teach them nothing more."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             query = (
@@ -157,43 +152,25 @@ class LearnedTasks(SqliteRepository):
                 "RETURNING session, resource, source"
             )
             gone = db.execute(query, (json.dumps(list(resources)),)).fetchall()
-            _refuse(
-                db,
-                [
-                    (session, resource)
-                    for session, resource, source in gone
-                    if source != TaskSource.PERSON
-                ],
-            )
+            taught = [row[:2] for row in gone if row[2] != TaskSource.PERSON]
+            _refuse(db, taught)
             _note_changes(db, {int(resource) for _, resource, _ in gone})
 
     def refuse_texts(self, texts: Iterable[str]) -> None:
-        """Let the sessions of the tasks that hold one of these texts teach their resources nothing
-        more.
-        """
+        """Refuse what the sessions of tasks with one of these texts teach their resources."""
         search_texts = list(texts)
         with self._backend.writing() as db:
             query = "SELECT session, resource, task FROM learned WHERE source <> ?"
             rows = db.execute(query, (TaskSource.PERSON,)).fetchall()
-            _refuse(
-                db,
-                [
-                    (session, resource)
-                    for session, resource, task in rows
-                    if any(text in task for text in search_texts)
-                ],
-            )
+            matching = [row[:2] for row in rows if any(text in row[2] for text in search_texts)]
+            _refuse(db, matching)
 
     # Transcripts that a person let this library read
 
     def is_read(self, file: str, status: str) -> bool:
         """Return whether a transcript was read as it is now. file: a hash of its path."""
-        return (
-            self._one(
-                "SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status
-            )
-            is not None
-        )
+        query = "SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?"
+        return self._one(query, file, status) is not None
 
     def take_transcript(
         self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]
@@ -220,9 +197,7 @@ class LearnedTasks(SqliteRepository):
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
 
     def forget_transcripts(self) -> int:
-        """Remove the tasks of transcripts, and the record of their reading, for good; return how
-        many tasks.
-        """
+        """Remove the tasks of transcripts, and which were read; return how many tasks."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             query = "DELETE FROM learned WHERE source = ? RETURNING resource"
@@ -249,12 +224,11 @@ def replace_tasks(
     tasks: Sequence[LearnedTask],
     source: TaskSource = TaskSource.SESSION,
 ) -> int:
-    """Store the tasks that a session teaches in place of its earlier ones, and return how many are
-    new.
+    """Store the tasks that a session teaches in place of its earlier ones; return how many are new.
 
-    Of one connection each resource has one task of each sign: the last one. The limits of a
-    resource hold. Where a person refused what the session teaches a resource, nothing changes. A
-    verified end takes the place of what the transcript alone taught a resource.
+    A resource has one task for it and one against it of each connection: the last one. The limits
+    of a resource hold. Where a person refused what the session teaches a resource, nothing changes.
+    A task with a verified end replaces the one that the transcript alone taught a resource.
     """
     refused = {int(row[0]) for row in db.execute(_REFUSED, (session,)).fetchall()}
     if source is TaskSource.TRANSCRIPT:
@@ -269,12 +243,10 @@ def replace_tasks(
     if before == {(task.resource, task.task, task.against) for task in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
-    gone = f"""DELETE FROM learned WHERE session = ? AND source = ?
+    delete = f"""DELETE FROM learned WHERE session = ? AND source = ?
         AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
-    touched = {
-        int(row[0])
-        for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()
-    }
+    rows = db.execute(delete, (session, source, json.dumps(sorted(refused)))).fetchall()
+    touched = {int(row[0]) for row in rows}
     for task in tasks:
         db.execute(
             "DELETE FROM learned WHERE session = ? AND resource = ? AND source = ?",
@@ -296,6 +268,7 @@ def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[i
 
 
 def _insert(db: Connection, task: LearnedTask) -> None:
+    """Store a task, and remove the oldest ones beyond the limits."""
     row = (
         task.resource,
         task.task,
@@ -307,7 +280,7 @@ def _insert(db: Connection, task: LearnedTask) -> None:
         int(task.held_out),
     )
     db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    # Held-out labels have a limit of their own, for the library.
+    # Held-out labels have a limit of their own for the whole library.
     if task.held_out:
         db.execute(
             """DELETE FROM learned WHERE held_out = 1 AND id NOT IN (

@@ -33,11 +33,11 @@ _UNREFERENCED = (
 )
 
 _CHAINED = ("change", "operation", "blob", "purging")
-"""Tables that are not edited: version hashes cover the first two, a purge treats the others
-separately.
+"""Tables in which a purge replaces no texts: version hashes cover the first two, and the others are
+handled separately.
 """
 
-_PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
+_PAGES_PER_STEP = 1000  # pages that are copied between two calls of `progress`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ class BlobRow:
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """The end of the log, the last change that an operation claims, and the number of rows that a
-    check reads.
+    """The extent of a library for a check.
+
+    end: the last change. claimed: the last change that an operation names. rows: to read.
     """
 
     end: int
@@ -62,8 +63,9 @@ class LogExtent:
 
 @dataclass(frozen=True, slots=True)
 class SqliteFacts:
-    """The SQLite in use, its module, the journal mode ('' when read-only), and the reason for that
-    mode.
+    """The SQLite in use.
+
+    journal: the journal mode, '' when read-only. why: the reason for that mode.
     """
 
     version: str
@@ -116,8 +118,9 @@ class Maintenance(SqliteRepository):
         return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     def unsafe_settings(self) -> list[str]:
-        """Return which settings of the database let a committed change be lost: of SQLite none, we
-        choose them.
+        """Return the settings of the database that let a committed change be lost.
+
+        SQLite has none, because `connection.connect` sets them.
         """
         return []
 
@@ -208,15 +211,15 @@ class Maintenance(SqliteRepository):
     def unreferenced_blobs(self) -> tuple[int, list[BlobRow]]:
         """Return the newest sequence, and the blobs that no version and no proposal refers to."""
         with self._backend.reading() as db:
-            # In this order: a version that is published between the two reads only keeps its blobs
-            # twice.
+            # In this order: blobs of a version that is published between the two reads are at most
+            # checked again by `delete_blobs`.
             seen = int(db.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()[0])
             return seen, [BlobRow(*row) for row in db.execute(_UNREFERENCED, (0,))]
 
     def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
         """Delete those of these blobs that no change after `seen` refers to; return them."""
-        # By id and hash: the blob may have been removed and added again, and its id may be
-        # another's now.
+        # By id and hash: the blob may have been removed and added again meanwhile, and its id may
+        # belong to another.
         delete = "DELETE FROM blob WHERE id = ? AND sha256 = ?"
         with self._backend.writing() as db:
             since = {sha256 for (sha256,) in db.execute(_REFERENCED, (seen,))}
@@ -266,12 +269,12 @@ class Maintenance(SqliteRepository):
             # library's own mode again.
             copy.execute("PRAGMA journal_mode=DELETE")
         with _open_copy(file) as copy:
-            # Opened again, so that the file is checked and not the pages in memory; 3 faults are
-            # enough to refuse.
-            found = copy.execute("PRAGMA quick_check(3)").fetchall()
-        if found != [("ok",)]:
+            # Opened again, so that the file is checked and not the pages in memory. 3: the most
+            # faults that are listed.
+            faults = copy.execute("PRAGMA quick_check(3)").fetchall()
+        if faults != [("ok",)]:
             raise LibraryCorrupt(
-                f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it "
+                f"The copy is damaged ({'; '.join(text for (text,) in faults)}), so it "
                 "was not kept.",
                 "Run `evolvable care fsck` on the library.",
             )
@@ -281,8 +284,8 @@ class Maintenance(SqliteRepository):
 def _snapshot(source: Connection) -> Iterator[None]:
     """Hold the source at its present state.
 
-    Otherwise SQLite restarts the copy after every write of another process; with two writers it was
-    measured never to end. VACUUM INTO ends too, in twice the time.
+    Otherwise SQLite restarts the copy after every write of another process, and with steady writers
+    it does not end. VACUUM INTO would end too, and take longer.
     """
     source.execute("BEGIN")
     try:
@@ -309,7 +312,7 @@ def _tables(db: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PurgeJob:
-    """A purge.
+    """A purge that is not finished.
 
     texts: bytes to remove from every record. blobs: hashes of the files to remove whole.
     """
@@ -346,6 +349,7 @@ class Purges(SqliteRepository):
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._backend.writing() as db:
+            # SQLite overwrites deleted content with zeros instead of only marking it free.
             db.execute("PRAGMA secure_delete=ON")
             yield db
 
@@ -377,9 +381,8 @@ class Purges(SqliteRepository):
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """Yield the hash and the bytes of every blob."""
         for identity, name in self._rows("SELECT id, sha256 FROM blob ORDER BY id"):
-            if (
-                row := self._one("SELECT data, codec FROM blob WHERE id = ?", identity)
-            ) is not None:
+            row = self._one("SELECT data, codec FROM blob WHERE id = ?", identity)
+            if row is not None:  # else it was collected meanwhile
                 yield name, unpack(*row)
 
     def write_tombstones(self, job: PurgeJob, contents: Mapping[str, bytes]) -> list[str]:
@@ -396,22 +399,25 @@ class Purges(SqliteRepository):
         return list(contents)
 
     def replace_texts(self, job: PurgeJob) -> None:
-        """Replace the texts of a job by its mark in every table that no hash covers; forget
-        findings in its blobs.
+        """Replace the texts of a job by its mark in every table that no hash covers.
+
+        Delete the findings in purged blobs.
         """
+        spellings = [
+            spelling
+            for text in job.texts
+            for spelling in _spellings(text.decode("utf-8", "replace"), job.mark.decode())
+        ]
         with self._writing() as db:
             for table, column in _text_columns(db):
-                for text in job.texts:
-                    for spelling, mark in _spellings(
-                        text.decode("utf-8", "replace"), job.mark.decode()
-                    ):
-                        db.execute(
-                            # OR REPLACE: two rows that differed only in the secret become one.
-                            f'UPDATE OR REPLACE "{table}" SET "{column}" = replace("{column}", '
-                            f"?1, ?2) WHERE typeof(\"{column}\") = 'text' "
-                            f'AND instr("{column}", ?1) > 0',
-                            (spelling, mark),
-                        )
+                # OR REPLACE: two rows that differed only in the secret become one.
+                update = (
+                    f'UPDATE OR REPLACE "{table}" SET "{column}" = replace("{column}", '
+                    f"?1, ?2) WHERE typeof(\"{column}\") = 'text' "
+                    f'AND instr("{column}", ?1) > 0'
+                )
+                for spelling, mark in spellings:
+                    db.execute(update, (spelling, mark))
             # The findings of a purged blob name the secret's line.
             db.execute(
                 "DELETE FROM looked WHERE sha256 IN (SELECT sha256 FROM blob "
@@ -419,39 +425,35 @@ class Purges(SqliteRepository):
             )
 
     def operations_with(self, texts: Iterable[bytes]) -> list[int]:
-        """Return the operations whose reason or evidence holds one of these texts: version hashes
-        cover them.
+        """Return the operations whose reason or evidence holds one of these texts.
+
+        A purge cannot change them, because version hashes cover them.
         """
         query = (
             "SELECT id FROM operation WHERE instr(reason, ?1) OR instr(coalesce(evidence, ''), ?1)"
         )
-        found: set[int] = set()
+        operations: set[int] = set()
         for text in texts:
             for spelling, _ in _spellings(text.decode("utf-8", "replace"), ""):
-                found.update(self._all(int, query, spelling))
-        return sorted(found)
+                operations.update(self._all(int, query, spelling))
+        return sorted(operations)
 
     def finish(self, job: PurgeJob) -> bool:
         """Overwrite the remains of removed rows in the file and its log, and end the job.
 
-        Return False when another process kept the log from being emptied: the purge is to be run
+        Return False when another process kept the log from being emptied; then the purge has to run
         again.
         """
-        # In this order: free pages, then the texts of the job, then the log, and the record last,
-        # which ends the job.
+        # In this order: the free pages, the texts of the job, the log, and last the row of the job.
+        # After a crash at any step the job is still pending, and is finished again.
         Maintenance(self._backend).vacuum(in_memory=True)
         with self._writing() as db:
             db.execute("UPDATE purging SET texts = '[]' WHERE id = ?", (job.id,))
         if not Maintenance(self._backend).empty_log():
             return False
         with self._writing() as db:
-            row = (
-                job.at,
-                job.actor,
-                job.reason,
-                job.kind,
-                json.dumps(sorted(_purged_blobs(db, job))),
-            )
+            blobs = json.dumps(sorted(_purged_blobs(db, job)))
+            row = (job.at, job.actor, job.reason, job.kind, blobs)
             db.execute(
                 "INSERT INTO purged (at, actor, reason, kind, blobs) VALUES (?, ?, ?, ?, ?)", row
             )
@@ -479,6 +481,7 @@ class Purges(SqliteRepository):
 
 
 def _text_columns(db: Connection) -> list[tuple[str, str]]:
+    """Return the columns that may hold texts, of the tables that a purge edits."""
     return [
         (table, column)
         for table in _tables(db)
@@ -491,11 +494,11 @@ def _text_columns(db: Connection) -> list[tuple[str, str]]:
 
 def _spellings(text: str, mark: str) -> list[tuple[str, str]]:
     """Return a text as it is and as JSON writes it, each with its mark."""
-    found = {text: mark}
+    spellings = {text: mark}
     for ascii_only in (True, False):
         spelling = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-        found.setdefault(spelling, json.dumps(mark, ensure_ascii=ascii_only)[1:-1])
-    return list(found.items())
+        spellings.setdefault(spelling, json.dumps(mark, ensure_ascii=ascii_only)[1:-1])
+    return list(spellings.items())
 
 
 def _purged_blobs(db: Connection, job: PurgeJob) -> list[str]:

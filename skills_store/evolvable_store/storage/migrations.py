@@ -1,6 +1,4 @@
-"""Open the library file, and bring its schema up to date in numbered steps, each in one
-transaction.
-"""
+"""Open the library file, and bring its schema up to date in numbered steps, each atomic."""
 
 import contextlib
 import os
@@ -53,7 +51,7 @@ STEPS = tuple(map(_step, NAMES))
 LATEST = len(STEPS)
 
 WHOLE = "library.sql"
-"""The schema that the steps of NAMES make, and their record, in a tenth of the time.
+"""The schema that the steps of NAMES make, with their record, in one script, which is faster.
 
 A test writes and checks it.
 """
@@ -87,8 +85,8 @@ def schema_version(connection: Connection, path: Path) -> int:
     Raises as `migrate`.
     """
     with driver.translate_errors(path):
-        # In this order: a process that makes the library meanwhile gives it tables and our id in
-        # one commit.
+        # In this order: a process that makes the library meanwhile adds tables and our id in one
+        # commit. In the other order, tables could be seen without our id.
         empty = _is_empty(connection)
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -110,9 +108,7 @@ def _is_empty(connection: Connection) -> bool:
 
 
 def check_version(version: int, where: str) -> None:
-    """Raise LibraryTooNew for a library that was brought beyond LATEST while this process had it
-    open.
-    """
+    """Raise LibraryTooNew for a library that was migrated beyond LATEST while it was open."""
     if version > LATEST:
         raise LibraryTooNew(
             f"{where} was brought up to date by a newer Evolvable (schema {version}, this one "
@@ -124,21 +120,16 @@ def check_version(version: int, where: str) -> None:
 
 # Takes effect only before the first table is made.
 PAGE_SIZE = 2048
-"""Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a
-fifth smaller.
-"""
+"""Bytes of a page in a new library: half of SQLite's default makes commits and the file smaller."""
 
 JOURNAL_SECONDS = 2.0
-"""How long opening tries to get the journal mode that is right; after that it goes on with the one
-there is.
-"""
+"""How long opening tries to set the preferred journal mode, before it accepts the present one."""
 
 
 def open_library(path: Path) -> tuple[Connection, driver.Access, str]:
-    """Open the library file, or create it, and migrate it; return the connection, its access and
-    the journal mode.
+    """Open the library file, or create it, and migrate it.
 
-    The journal mode is '' where the file cannot be written.
+    Return the connection, its access and the journal mode, '' where the file cannot be written.
     """
     if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return _open_writable(path)

@@ -1,8 +1,7 @@
-"""Tell whether a folder lies on a disk that several machines may share: SQLite's locks and its log
-fail there.
+"""Tell whether a folder is on a disk that several machines may share.
 
-A file system in user space (FUSE) says nothing of what is behind it, so it counts as shared unless
-it is known.
+SQLite's locks and its write-ahead log fail there. A file system in user space (FUSE) does not tell
+what is behind it, so it counts as shared unless it is a known local one.
 """
 
 import os
@@ -15,26 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING or sys.platform != "linux":
     import ctypes
 
-_NETWORK = frozenset(
-    (
-        "nfs",
-        "nfs3",
-        "nfs4",
-        "cifs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "ncpfs",
-        "afs",
-        "afpfs",
-        "ceph",
-        "coda",
-        "webdav",
-        "ftp",
-        *("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs"),
-        *("beegfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ocfs2", "orangefs", "pvfs2"),
-    )
-)
+_NFS_AND_SMB = ("nfs", "nfs3", "nfs4", "cifs", "smb2", "smb3", "smbfs")
+_OTHER_NETWORKS = ("ncpfs", "afs", "afpfs", "ceph", "coda", "webdav", "ftp")
+_HOSTS = ("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs")
+_CLUSTERS = ("beegfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ocfs2", "orangefs", "pvfs2")
+_NETWORK = frozenset((*_NFS_AND_SMB, *_OTHER_NETWORKS, *_HOSTS, *_CLUSTERS))
 """File systems of networks, of a virtual machine's host, and of clusters."""
 
 _LOCAL_FUSE = frozenset(
@@ -48,17 +32,17 @@ _MNT_LOCAL = 0x1000
 """The flag of macOS for a disk of this machine."""
 
 _FLAGS_AT, _KIND_AT, _KIND_BYTES, _STATFS_BYTES = 64, 72, 16, 4096
-"""Where the structure of macOS has the flags and the name of the kind, and more room
-than it needs.
+"""Offsets of the flags and of the kind in macOS's structure, and sizes in bytes: of the kind, and
+of a buffer that is large enough.
 """
 
 # Blanks and the like in a mount's path are written as \040.
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 _LOCAL_DRIVES = (2, 3, 5, 6)
-"""Of `GetDriveTypeW`: removable, fixed, optical, memory.
+"""Values of `GetDriveTypeW`: removable, fixed, optical, memory.
 
-The others are a network's, an unknown one, and none.
+The others are network drives, unknown ones, and none.
 """
 
 
@@ -107,7 +91,7 @@ def is_shared_drive(anchor: str, kind: int) -> bool:
 
     anchor: its root, such as `C:\` or `\\server\share\`. kind: what `GetDriveTypeW` gives.
     """
-    # The prefix of long paths.
+    # Without the prefix of long paths.
     plain = anchor.removeprefix("\\\\?\\")
     return plain.startswith(("\\\\", "UNC\\")) or kind not in _LOCAL_DRIVES
 
@@ -121,10 +105,7 @@ def mount_kind(mounts: bytes, place: str) -> str:
     for line in mounts.split(b"\n"):
         words = line.split(b" ")
         if len(words) > 2:
-            mount = _ESCAPE.sub(
-                lambda code: bytes((int(code[1], 8) & 0xFF,)),
-                words[1],
-            )
+            mount = _ESCAPE.sub(lambda code: bytes((int(code[1], 8) & 0xFF,)), words[1])
             inside = here == mount or here.startswith(mount.rstrip(b"/") + b"/")
             # The longest path is the innermost mount; at equal length the later one hides the
             # earlier.
@@ -134,24 +115,21 @@ def mount_kind(mounts: bytes, place: str) -> str:
 
 
 def parse_statfs(data: bytes) -> tuple[str, int]:
-    """Return the kind and the flags of a file system, of the structure that `statfs` of macOS
-    fills.
-    """
+    """Return the kind and the flags in the structure that `statfs` of macOS fills."""
     # struct statfs of macOS with 64-bit inodes: f_flags at 64, f_fstypename at 72.
     (flags,) = struct.unpack_from("=I", data, _FLAGS_AT)
-    return data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0].decode(
-        errors="replace"
-    ), flags
+    kind = data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0]
+    return kind.decode(errors="replace"), flags
 
 
 def _statfs(place: Path) -> tuple[str, int]:
     library = ctypes.CDLL(None, use_errno=True)
     # On Intel the plain name is that of an older structure.
     call = getattr(library, "statfs$INODE64", None) or library.statfs
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if call(bytes(place), found) != 0:
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if call(bytes(place), buffer) != 0:
         raise OSError(ctypes.get_errno(), "statfs failed", str(place))
-    return parse_statfs(found.raw)
+    return parse_statfs(buffer.raw)
 
 
 def _drive_kind(anchor: str) -> int:

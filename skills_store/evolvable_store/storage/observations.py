@@ -1,6 +1,4 @@
-"""Usage observed in transcripts of finished sessions, and impressions: versions that searches
-showed.
-"""
+"""Usage in transcripts of finished sessions, and impressions: versions that searches showed."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +19,9 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSignal:
-    """One thing in a session that tells how it ended.
+    """One sign in a session of how it ended.
 
-    kind: tests, commit or words; span: where it stands.
+    kind: `tests`, `commit` or `words`. span, turn: where it is.
     """
 
     kind: str
@@ -36,8 +34,8 @@ class OutcomeSignal:
 class ObservedUse:
     """The use of one version by a session, or by one executor in it.
 
-    at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals
-    after its first use say, None when there were none.
+    at: the time of the first sign of it. how: the kinds of signs, such as `skill` or `read`.
+    outcome: by the signals after the first use, None without any.
     """
 
     resource: int
@@ -62,9 +60,10 @@ class UsageObservation(ObservedUse):
 
 @dataclass(frozen=True, slots=True)
 class IngestedSession:
-    """An ingested session. spans: how many it had; outcome and signals: of the whole session.
+    """An ingested session.
 
-    task_type: its label, None where it was read before sessions had one.
+    digest: of its transcript. spans: how many it had. outcome, signals: of the whole session.
+    task_type: its label, None where an earlier version read it.
     """
 
     session: str
@@ -92,21 +91,20 @@ MAIN = "main"
 """The executor of a session's own work, outside of its sub-agents."""
 
 ITEM_SESSIONS = "ags:"
-"""How the sessions are named that stand for items of runs of agents. They have no executor MAIN."""
+"""The prefix of sessions that stand for items of runs of agents. They have no executor MAIN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution(GradedEnd):
-    """The part of a session that one executor did; one that was started several times has one
-    execution.
+    """The work of one executor in a session, however often it was started.
 
     executor: MAIN; the ref of an agent of the library, such as `agent:clerk`, as it was when the
     session was ingested; or `subagent:NAME` for another one, by the name that the client gives it.
     agent, version: the library's resource and the version that ran, None for MAIN and others. at:
-    its first span. spans: how many it has. outcome: of MAIN that of the session, of another what
-    the signals from its start to two turns after its end say.
+    of its first span. spans: how many it has. outcome: of MAIN that of the session; of another one
+    by the signals from its start to two turns after its end.
 
-    The storage says `grade` and `link`. An execution of grade HISTORY counts nothing.
+    The storage sets `grade` and `link`. An execution of grade HISTORY counts nothing.
     """
 
     session: str
@@ -118,8 +116,7 @@ class Execution(GradedEnd):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEnd:
-    """A session that the server saw before its transcript was read, and how it ended as far as its
-    signals say.
+    """A session that the server saw before its transcript was read. outcome: by its signals.
 
     link: the connection over which the server saw it first.
     """
@@ -132,8 +129,8 @@ class VerifiedEnd:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
-# Kept in the digest: servers of an earlier program find it unequal to every digest and read the
-# session again.
+# In the digest: servers of an earlier program find it unequal to every digest, and read the session
+# again.
 _UNLEARNED = "unlearned:"
 """The prefix of a session's digest until the tasks that it teaches are stored."""
 
@@ -167,22 +164,20 @@ def _only_committed(signals: Iterable[OutcomeSignal]) -> bool:
 
 
 def _grade(db: Connection, session: str, observation: UsageObservation) -> Grade:
-    """Return the grade of what a session that the server saw shows: verified where it served that
-    very version.
+    """Return the grade of an observation in a session that the server saw.
 
-    A commit alone says that something was done and not that it was right: it is reported.
+    It is verified where the server served that very version to the session. A commit alone tells
+    that something was done and not that it was right, so it is reported.
     """
     if _only_committed(observation.signals):
         return Grade.REPORTED
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ?
         AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
-    agrees = (
-        observation.loaded
-        and db.execute(served, (session, observation.resource, observation.version)).fetchone()
-        is not None
-    )
-    return Grade.VERIFIED if agrees else Grade.REPORTED
+    if not observation.loaded:
+        return Grade.REPORTED
+    row = db.execute(served, (session, observation.resource, observation.version)).fetchone()
+    return Grade.REPORTED if row is None else Grade.VERIFIED
 
 
 def _replace_executions(db: Connection, session: str, executions: Iterable[Execution]) -> None:
@@ -212,14 +207,12 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
 def _adopt_calls(
     db: Connection, session: str, uses: Sequence[str], searches: Sequence[str]
 ) -> None:
-    """Make calls without a session name this session's, whose transcript has the ids of its uses
-    and searches.
-    """
-    known_origin = ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"
+    """Assign uses and searches without a session to this session, whose transcript names them."""
+    own_origin = ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"
     voter = ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"
     for table, key, ids, more in (
         ("use", "id", uses, ""),
-        ("shown", "search", searches, known_origin),
+        ("shown", "search", searches, own_origin),
         ("outcome", "use", uses, voter),
     ):
         db.execute(
@@ -240,10 +233,8 @@ def _as_observation(
     outcome: str,
     signals: str,
 ) -> UsageObservation:
-    seen = (loaded == 1, used == 1, tuple(how.split()))
-    return UsageObservation(
-        resource, version, at, *seen, _outcome(outcome), model, parse_signals(signals)
-    )
+    use = (resource, version, at, loaded == 1, used == 1, tuple(how.split()), _outcome(outcome))
+    return UsageObservation(*use, model, parse_signals(signals))
 
 
 def _as_execution_use(
@@ -257,10 +248,9 @@ def _as_execution_use(
     how: str,
     *end: str,
 ) -> tuple[tuple[str, str], ExecutionUse]:
-    seen = (loaded == 1, used == 1, tuple(how.split()))
-    return (session, executor), ExecutionUse(
-        resource, version, at, *seen, _outcome(end[0]), Grade(end[1])
-    )
+    outcome, grade = end
+    use = (resource, version, at, loaded == 1, used == 1, tuple(how.split()), _outcome(outcome))
+    return (session, executor), ExecutionUse(*use, Grade(grade))
 
 
 def _as_session(
@@ -274,10 +264,9 @@ def _as_session(
     signals: str,
     task_type: str | None,
 ) -> IngestedSession:
-    found = (_outcome(outcome), parse_signals(signals))
-    return IngestedSession(
-        session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type
-    )
+    digest = digest.removeprefix(_UNLEARNED)
+    end = (_outcome(outcome), parse_signals(signals))
+    return IngestedSession(session, client, digest, spans, at, model, *end, task_type)
 
 
 def _columns(use: ObservedUse) -> tuple[object, ...]:
@@ -299,13 +288,8 @@ def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
     Raises ValueError, TypeError or KeyError for any other text.
     """
     return tuple(
-        OutcomeSignal(
-            s["kind"],
-            Outcome(s["outcome"]),
-            int(s["span"]),
-            int(s["turn"]),
-        )
-        for s in json.loads(text)
+        OutcomeSignal(row["kind"], Outcome(row["outcome"]), int(row["span"]), int(row["turn"]))
+        for row in json.loads(text)
     )
 
 
@@ -345,14 +329,12 @@ class Observations(SqliteRepository):
         executions: Sequence[Execution] = (),
         teaches: bool = False,
     ) -> bool:
-        """Store what a session showed instead of what it showed before; returns whether anything
-        was kept.
+        """Store the observations of a session in place of earlier ones; return whether it did.
 
-        A session that is known as it is, or known longer, is left as it stands. executions: what
-        each of its executors did. uses, searches: those that the session made; where nobody knew
-        whose they are, they become this session's. Its ends count only where the server saw the
-        session before. teaches: `learn` is to be called for it, by a later process if this one does
-        not come to it, see `is_unlearned`.
+        It does not where the same or a longer reading is stored. executions: of each of its
+        executors. uses, searches: ids in its transcript; those without a session become this
+        session's. Outcomes count only where the server saw the session before. teaches: `learn` has
+        to be called for it, by a later process if this one ends before, see `is_unlearned`.
         """
         with self._backend.writing() as db:
             stored = db.execute(
@@ -365,8 +347,8 @@ class Observations(SqliteRepository):
             ):
                 return False
             link = _link(db, ingested.session)
-            # A session that was told of before the server saw it stays unseen, whatever is called
-            # by its name later.
+            # A session whose transcript was read before the server saw it stays unwitnessed: later
+            # calls may use its name.
             witnessed = link is not None and (stored is None or stored[2] == 1)
             signals, task_type = _signals(ingested.signals), ingested.task_type
             values = (*astuple(ingested)[:-2], signals, task_type, witnessed)
@@ -381,9 +363,15 @@ class Observations(SqliteRepository):
             db.execute("DELETE FROM sighting WHERE session = ?", (ingested.session,))
             for observation in observations:
                 grade = _grade(db, ingested.session, observation) if witnessed else Grade.HISTORY
-                origin = (ingested.session, grade, link if witnessed else None)
-                seen = (observation.model, _signals(observation.signals))
-                db.execute(_ADD_OBSERVATION, (*_columns(observation), *seen, *origin))
+                row = (
+                    *_columns(observation),
+                    observation.model,
+                    _signals(observation.signals),
+                    ingested.session,
+                    grade,
+                    link if witnessed else None,
+                )
+                db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, ingested.session, executions)
             _adopt_calls(db, ingested.session, uses, searches)
             if uses:
@@ -391,16 +379,12 @@ class Observations(SqliteRepository):
         return True
 
     def is_unlearned(self, session: str, digest: str) -> bool:
-        """Return whether this reading of a session is stored, but not yet the tasks that it
-        teaches.
-        """
+        """Return whether this reading of a session is stored without the tasks that it teaches."""
         query = "SELECT 1 FROM taken WHERE session = ? AND digest = ? AND origin IS NULL"
         return self._one(query, session, _UNLEARNED + digest) is not None
 
     def learn(self, session: str, digest: str, tasks: Sequence[LearnedTask]) -> None:
-        """Store the tasks that a stored session teaches, as `replace_tasks` does, and that this is
-        done.
-        """
+        """Store the tasks that a session teaches, as `replace_tasks` does, and note that."""
         with self._backend.writing() as db:
             replace_tasks(db, session, tasks)
             # With the old digest: a longer reading since then has its own tasks to teach.
@@ -415,10 +399,9 @@ class Observations(SqliteRepository):
         return next(iter(self._all(_as_session, query, session)), None)
 
     def verified_ends(self) -> list[VerifiedEnd]:
-        """Return the sessions that the server saw before their transcripts were read, in the order
-        of their time.
+        """Return the sessions that the server saw before their transcripts were read, by time.
 
-        One that only committed has no outcome: see `_grade`.
+        One whose only signal is a commit has no outcome: see `_grade`.
         """
         query = """SELECT t.session, t.at, t.outcome, t.signals, t.task_type, (SELECT connection
             FROM client_session c
@@ -453,8 +436,7 @@ class Observations(SqliteRepository):
     def executions(
         self, since: str | None = None, *, session: str | None = None
     ) -> list[Execution]:
-        """Return the executions of the ingested sessions in the order of their time, each with its
-        uses.
+        """Return the executions of the ingested sessions by time, each with its uses.
 
         since: only those whose first span is not older (ISO 8601 in UTC). session: only those of
         one session. Sessions that were ingested before executions were stored have none, nor have
@@ -478,26 +460,18 @@ class Observations(SqliteRepository):
         ]
 
     def version_at(self, resource: int, at: str) -> int | None:
-        """Return the version that was the head in this library at a moment (ISO 8601 in UTC); None
-        when none was.
+        """Return the version that was the head here at a moment (ISO 8601 in UTC), None for none.
 
-        What another library made counts from its arrival here, whatever its own time. Among what
-        was there by then the sequence decides.
+        Changes of another library count from their arrival here. Of the changes by that moment the
+        last one counts.
         """
-        row: tuple[int | None] | None = self._one(
-            QUERIES["version_at"],
-            resource,
-            at,
-        )
+        row: tuple[int | None] | None = self._one(QUERIES["version_at"], resource, at)
         return row[0] if row else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (place, fault) for evidence that contradicts the rest of the library."""
-        words = {
-            "outcomes": json.dumps(list(Outcome)),
-            "usages": json.dumps(list(Usage)),
-        }
-        # What SQL can check; signals are JSON, which it cannot.
+        words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        # SQL checks all but signals, which are JSON.
         yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
             for session, signals in self._rows(f"SELECT session, signals FROM {table}"):
@@ -521,9 +495,7 @@ class Observations(SqliteRepository):
     def add_impressions(
         self, rows: Iterable[Impression], sessions: Iterable[ClientSession]
     ) -> None:
-        """Store impressions, each search and resource once, and the sessions that the
-        server saw.
-        """
+        """Store impressions, each search and resource once, and sessions that the server saw."""
         insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
         with self._backend.writing() as db:
             db.executemany(

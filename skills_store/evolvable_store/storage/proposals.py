@@ -21,8 +21,8 @@ OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 class ProposalGrounds:
     """The reasons and findings that a proposed change is presented with.
 
-    grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is
-    known again. expires: the time at which it closes. findings: JSON of what a scan found in it.
+    grounds: JSON of the verb that proposes. fingerprint: equal for proposals of the same change.
+    expires: the time at which it closes. findings: JSON of the findings of a scan.
     """
 
     grounds: str | None = None
@@ -33,8 +33,9 @@ class ProposalGrounds:
 
 @dataclass(frozen=True, slots=True)
 class Draft(ProposalGrounds):
-    """A change to be proposed: its whole content (none: it removes the resource), with reasons and
-    findings.
+    """A change to be proposed.
+
+    base: the version from which it was made. files: its whole content, none to remove the resource.
     """
 
     ref: Ref
@@ -45,12 +46,12 @@ class Draft(ProposalGrounds):
 
 @dataclass(frozen=True, slots=True)
 class Proposal(ProposalGrounds):
-    """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
+    """A change that waits for a decision, or waited.
 
-    times: how often the same was proposed while it waited; reason and session are those of the last
-    time. An empty manifest proposes to remove the resource: none can be without a file.
-    files_removed_at: when the files of one that was turned down were removed; None while they are
-    kept.
+    base: the version from which it was made, 0 for a new resource. manifest: empty to remove the
+    resource. times: how often the same was proposed while it waited; reason and session are those
+    of the last time. files_removed_at: when the files of a rejected one were removed, None while
+    they are stored.
     """
 
     id: int
@@ -86,8 +87,8 @@ class Proposals(SqliteRepository):
     def add(self, at: str, actor: Actor, session: str | None, draft: Draft) -> int:
         """Store a proposal with its content; return its id.
 
-        Where somebody other than a person proposes what waits already (the same content, made from
-        the same version), that is counted, and takes the new reason and session.
+        Where somebody other than a person proposes what waits already, the same content from the
+        same version, the waiting proposal counts it, and takes the new reason and session.
         """
         # Packed before the write lock is taken.
         adding, ref = ProposalBatch(at, actor, session, [draft]), draft.ref
@@ -128,8 +129,9 @@ class Proposals(SqliteRepository):
         return self._all(int, query, OPEN, now, limit)[0]
 
     def in_state(self, state: str, limit: int) -> list[Proposal]:
-        """Return up to `limit` proposals in this state, oldest first of those that wait, else
-        newest first.
+        """Return up to `limit` proposals in this state.
+
+        Open ones come oldest first, others newest first.
         """
         order = "ASC" if state == OPEN else "DESC"
         return self._all(
@@ -142,36 +144,35 @@ class Proposals(SqliteRepository):
         return self._all(_as_proposal, query, session, APPROVED)
 
     def reasons(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[str]]:
-        """Return by operation why its changes of a resource were proposed, where their approval
-        gave no reason.
+        """Return by operation the reasons of the proposals of a resource that it approved.
+
+        Only those whose approval gave no reason.
         """
         query = """SELECT operation, reason FROM proposal WHERE kind = ? AND scope = ? AND name = ?
             AND state = ?
             AND coalesce(decision, '') = ''
             AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY id"""
-        found: dict[int, list[str]] = {}
-        for operation, reason in self._rows(
-            query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
-        ):
-            found.setdefault(operation, []).append(reason)
-        return found
+        ids = json.dumps(list(operations))
+        by_operation: dict[int, list[str]] = {}
+        rows = self._rows(query, ref.kind, ref.scope, ref.name, APPROVED, ids)
+        for operation, reason in rows:
+            by_operation.setdefault(operation, []).append(reason)
+        return by_operation
 
     def approved_beside(
         self, ref: Ref, operations: Iterable[int]
     ) -> dict[int, list[tuple[int, str]]]:
-        """Return by operation the proposals of other resources that it approved, each with why it
-        was proposed.
-        """
+        """Return by operation the proposals of other resources that it approved, with reasons."""
         query = """SELECT operation, id, reason FROM proposal WHERE NOT (kind = ? AND scope = ?
             AND name = ?)
             AND state = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))
             ORDER BY id"""
-        found: dict[int, list[tuple[int, str]]] = {}
-        for operation, identity, reason in self._rows(
-            query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
-        ):
-            found.setdefault(operation, []).append((identity, reason))
-        return found
+        ids = json.dumps(list(operations))
+        by_operation: dict[int, list[tuple[int, str]]] = {}
+        rows = self._rows(query, ref.kind, ref.scope, ref.name, APPROVED, ids)
+        for operation, identity, reason in rows:
+            by_operation.setdefault(operation, []).append((identity, reason))
+        return by_operation
 
     def about(self, ref: Ref) -> list[Proposal]:
         """Return all proposals for a resource, in any state, oldest first."""
@@ -189,19 +190,17 @@ class Proposals(SqliteRepository):
     def reject(self, identity: int, decision: str, *audited: Decision) -> bool:
         """Close an open proposal without a change; return False when somebody else was first.
 
-        audited: what the audit log says of it.
+        audited: the rows for the audit log.
         """
         with self._backend.writing() as db:
-            # Closing and its row in the audit log are one transaction: neither is there without the
-            # other.
+            # One transaction, so that no rejection is without its row in the audit log.
             closed = close_proposal(db, identity, REJECTED, decision, None)
             if closed:
                 add_decisions(db, audited)
         return closed
 
     def reopen(self, identity: int, *audited: Decision) -> bool:
-        """Let a rejected proposal wait again; return False when it is not rejected, or its files
-        were removed.
+        """Let a rejected proposal wait again; return False unless it is rejected and has its files.
 
         audited: as for `reject`.
         """
@@ -227,9 +226,7 @@ def close_proposal(
 
 
 class ProposalBatch:
-    """Proposals made together, ready to be written: their contents are packed while
-    nobody waits.
-    """
+    """Proposals that are written together, with their contents packed."""
 
     def __init__(self, at: str, actor: Actor, session: str | None, drafts: Sequence[Draft]) -> None:
         # Hashing and packing take milliseconds, so they happen before the write lock is taken.
@@ -237,10 +234,9 @@ class ProposalBatch:
         for draft in drafts:
             manifest = make_manifest(draft.files)
             for path, entry in manifest.items():
-                self._blobs.append(
-                    (entry.sha256, entry.size, *reversed(pack(draft.files[path].data)))
-                )
-            leading_columns = (
+                data, codec = pack(draft.files[path].data)
+                self._blobs.append((entry.sha256, entry.size, codec, data))
+            row = (
                 at,
                 draft.ref.kind,
                 draft.ref.scope,
@@ -248,9 +244,12 @@ class ProposalBatch:
                 draft.base,
                 manifest.to_json(),
                 draft.reason,
+                actor,
+                session,
+                OPEN,
+                *(getattr(draft, name) for name in _GROUNDS),
             )
-            grounds = (getattr(draft, name) for name in _GROUNDS)
-            self._rows.append((*leading_columns, actor, session, OPEN, *grounds))
+            self._rows.append(row)
 
     def into(self, db: Any) -> list[int]:
         """Write them inside a transaction, and return their ids."""
@@ -312,10 +311,10 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What one turn of a session showed, in a few words. key: equal for the same observation in
-    another session.
+    """An observation of one turn of a session, in a few words.
 
-    settled: whether it was seen that it came out well. id: 0 until it is kept.
+    key: equal for the same observation in another session. settled: whether the session later
+    showed that it ended well. id: 0 until it is stored.
     """
 
     session: str
@@ -378,9 +377,7 @@ class Reviews(SqliteRepository):
         self._do(query, answer, identity, ReviewState.ANSWERED)
 
     def reopen(self, identity: str, now: str) -> None:
-        """Let an answered review that is not done wait for another answer, behind those that wait
-        already.
-        """
+        """Let an answered review that is not done wait for another answer, as the last in line."""
         query = "UPDATE review SET state = ?, answer = NULL, at = ? WHERE id = ? AND state = ?"
         self._do(query, ReviewState.BEGUN, now, identity, ReviewState.ANSWERED)
 
@@ -389,7 +386,7 @@ class Reviews(SqliteRepository):
     ) -> tuple[list[int], bool]:
         """Store a review's proposals and its result together, once, and delete its request.
 
-        Returns the ids of the proposals, and whether it was this call that did it.
+        Return the ids of the proposals, and whether this call stored them.
         """
         # Packed before the write lock is taken.
         adding = ProposalBatch(now, Actor.REVIEW, review.session, drafts)
@@ -429,26 +426,19 @@ class Reviews(SqliteRepository):
         Return its id, None if it does not.
         """
         with self._backend.writing() as db:
-            calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
             # Under the write lock, so that two processes cannot both take the rest of the day's
             # limit.
-            if (
-                calls + 1 > limit.calls
-                or tokens + cost.tokens > limit.tokens
-                or money + cost.money > limit.money
-            ):
+            calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
+            has_money = money + cost.money <= limit.money
+            if not has_money or calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens:
                 return None
             # The column keeps its first name, because older programs write to the same table.
             query = (
                 "INSERT INTO spending (day, review, thinker, tokens, money) "
                 "VALUES (?, ?, ?, ?, ?) RETURNING id"
             )
-            return int(
-                db.execute(
-                    query,
-                    (day, review, model, cost.tokens, cost.money),
-                ).fetchall()[0][0]
-            )
+            row = (day, review, model, cost.tokens, cost.money)
+            return int(db.execute(query, row).fetchall()[0][0])
 
     def settle(self, reserved: int, cost: Spending) -> None:
         """Replace the reserved cost of a call by its real cost."""

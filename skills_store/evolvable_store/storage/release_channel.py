@@ -1,8 +1,5 @@
-"""The stable channel: the version of each skill that hosts see, as a record of moves that only
-grows.
-"""
+"""The stable channel: the version of each skill that hosts see, as an append-only log of moves."""
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -20,9 +17,7 @@ class ReleasePolicy(StrEnum):
     """The events that move the channel automatically."""
 
     NEW = "new"
-    """A skill that is new appears by itself; every later change of it waits until it is
-    published.
-    """
+    """A new skill appears by itself; every later change of it waits until it is published."""
 
     MANUAL = "manual"
     """Nothing: new skills wait too."""
@@ -48,9 +43,10 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True)
 class MoveNote(Statement):
-    """What a move says of itself. `policy`: when it set one.
+    """The description of a move.
 
-    `operation`: the newest one of the library then, 0 until the move is recorded.
+    operation: the newest one of the library at that time, 0 until the move is recorded. policy: the
+    one that the move set, None for none.
     """
 
     operation: int = 0
@@ -67,7 +63,7 @@ class ChannelMove:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One skill that a move placed. `before` and `after`: versions, None for not on the channel."""
+    """One skill that a move placed. before, after: versions, None for not on the channel."""
 
     move: int
     operation: int
@@ -82,7 +78,7 @@ class Placement:
 class ChannelEntry:
     """A skill with its head (None: removed) and its version on the channel (None: not there).
 
-    `operation`: the newest one of the library when it was last placed, 0 when it never was.
+    operation: the newest one of the library when it was last placed, 0 when it never was.
     """
 
     resource: int
@@ -163,12 +159,10 @@ def read_channel_state(db: Connection, resource: int) -> ChannelState:
 
 
 def add_move(db: Connection, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
-    """Store one move that places these resources, and return its id; None when it would change
-    nothing.
-    """
+    """Store one move that places these resources; return its id, None when nothing would change."""
     rows = []
     for resource, state in states.items():
-        # Read under the write lock, so that `before` is what was really replaced.
+        # Read under the write lock, so that `before` is the version that is replaced.
         previous = read_channel_state(db, resource)
         # Only skills that move get a row, so that a history shows real changes alone.
         if previous != state:
@@ -201,13 +195,12 @@ def follow_policy(
         if rule is ReleasePolicy.NEW and (before is not None or after is None):
             continue
         current = read_channel_state(db, resource)
-        # What a person took off comes back only by a person.
+        # Only a person puts a skill back that a person withdrew.
         if not current.withdrawn and (rule is ReleasePolicy.LIVE or current.version is None):
             states[resource] = ChannelState(after)
     if states:
-        add_move(
-            db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), states
-        )
+        reason = f"{note.reason} (by itself: the policy is {rule})"
+        add_move(db, replace(note, reason=reason), states)
 
 
 class Channel(SqliteRepository):
@@ -232,10 +225,8 @@ class Channel(SqliteRepository):
             f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) "
             "FROM json_each(?))"
         )
-        return {
-            entry.resource: entry
-            for entry in self._all(_as_entry, query, json.dumps(list(resources)))
-        }
+        entries = self._all(_as_entry, query, json.dumps(list(resources)))
+        return {entry.resource: entry for entry in entries}
 
     def place(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
         """Make one move that places these skills, all of them or none, and return its id.
@@ -256,13 +247,12 @@ class Channel(SqliteRepository):
                 return None
             states: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
-                everything = itertools.starmap(
-                    _as_entry, db.execute(QUERIES["channel_entry"]).fetchall()
-                )
-                # What a person withdrew stays off, under every policy.
+                rows = db.execute(QUERIES["channel_entry"]).fetchall()
+                entries = [_as_entry(*row) for row in rows]
+                # Skills that a person withdrew stay off under every policy.
                 states = {
                     entry.resource: ChannelState(entry.head)
-                    for entry in everything
+                    for entry in entries
                     if not entry.withdrawn
                 }
             return add_move(db, _at_newest_operation(db, note, policy), states)
@@ -273,12 +263,12 @@ class Channel(SqliteRepository):
 
     def move(self, identity: int) -> ChannelMove:
         """Return one move. Raises NotFound."""
-        found = self.moves(1, below=identity + 1)
-        if not found or found[0].id != identity:
+        moves = self.moves(1, below=identity + 1)
+        if not moves or moves[0].id != identity:
             raise NotFound(
                 f"The channel has no move {identity}.", "`evolvable lab channel log` lists them."
             )
-        return found[0]
+        return moves[0]
 
     def moves(self, limit: int, below: int | None = None) -> list[ChannelMove]:
         """Return up to `limit` moves with numbers under `below`, newest first."""

@@ -14,8 +14,8 @@ class RemoteState:
     """How far a library and a remote are synchronised.
 
     library: the name of this library in the remote's commits. tip: the commit that equals the
-    library at `sequence`, but for what waits; '' for none yet. seen: the commit of the remote that
-    was merged last, or pushed.
+    library at `sequence`, except for resources that wait; '' for none yet. seen: the commit of the
+    remote that was last merged or pushed.
     """
 
     name: str
@@ -31,9 +31,9 @@ class RemoteState:
 class RemoteWaiting:
     """A resource whose content in the tip is not the library's.
 
-    base, theirs: the trees in git that the sides have in common, and that the tip has; '' for none.
-    proposal: what waits for a person, or waited; None where the content was refused, or not sent.
-    here: a change here came after it, so the tip has the library's content again.
+    base, theirs: the tree in git that the sides have in common, and that of the tip; '' for none.
+    proposal: the one that waits, or waited, for a person; None where the content was refused, or
+    not sent. here: whether a later change here gave the tip the library's content again.
     """
 
     ref: Ref
@@ -44,9 +44,7 @@ class RemoteWaiting:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the tip has what the sides have in common, and the library's content was held
-        back.
-        """
+        """Whether the library's content was held back, and the tip has the common one."""
         return self.proposal is None and self.base == self.theirs
 
 
@@ -54,15 +52,13 @@ class Remotes(SqliteRepository):
     """The remotes that a library was synchronised with."""
 
     def state(self, name: str, url: str) -> RemoteState:
-        """Return the state of a remote; that of a new one when the library was never synchronised
-        with it.
-        """
+        """Return the state of a remote, an empty one before the first synchronisation."""
         query = (
             "SELECT name, url, library, tip, seen, sequence, at FROM remote WHERE name = ? "
             "AND url = ?"
         )
-        for found in self._all(RemoteState, query, name, url):
-            return found
+        for state in self._all(RemoteState, query, name, url):
+            return state
         # The name of the library in commits: random, since two people's libraries may sync with one
         # repository.
         return RemoteState(name, url, os.urandom(8).hex())
@@ -124,7 +120,6 @@ def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -
 
 
 def _as_waiting(ref: str, base: str, theirs: str, proposal: int | None, here: int) -> RemoteWaiting:
-    found = Ref.parse(ref)
-    return RemoteWaiting(
-        found if found.scope else found.within(USER_SCOPE), base, theirs, proposal, here == 1
-    )
+    parsed = Ref.parse(ref)
+    parsed = parsed if parsed.scope else parsed.within(USER_SCOPE)
+    return RemoteWaiting(parsed, base, theirs, proposal, here == 1)

@@ -1,4 +1,4 @@
-"""What both implementations of the storage have in common: the statements of the log of changes.
+"""The common part of both implementations of the storage: the statements of the log of changes.
 
 Each statement is one that SQLite and PostgreSQL understand, once `postgres.dialect` has translated
 the few differences.
@@ -66,8 +66,8 @@ from evolvable_store.storage.trial_pool import TrialPool
 _LAST = (
     "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
 )
-# A row found through an index is compared with what was looked for: a damaged index leads to rows
-# of others.
+# A row found through an index is compared with the searched key: a damaged index leads to rows of
+# other keys.
 _HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen,
     c.sequence
     FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
@@ -104,7 +104,7 @@ _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequenc
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
 _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
     FROM operation"""
-# The author as it counts: a note made later, then the archive, then the operation's own principal.
+# The author that counts: a later attribution, then the archive, then the operation's own principal.
 _COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, principal, via, at)
     SELECT CAST(?2 AS INTEGER), c.latest, coalesce(a.principal, CASE o.arrived WHEN 1 THEN 'import'
     END, o.principal,
@@ -116,7 +116,7 @@ _COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, princip
 _COPY_PROVENANCE = """UPDATE change SET provenance = (SELECT c.provenance FROM change c
         WHERE c.resource = ?1 AND c.latest = change.latest AND c.manifest IS NOT NULL)
     WHERE resource = ?2 AND manifest IS NOT NULL"""
-# A signature is of the resource that was signed for.
+# Without signed decisions: a signature covers the id of its resource.
 _COPY_VOUCHED = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, folder)
     SELECT CAST(?2 AS INTEGER), tree, at, principal, via, withdrawn, folder FROM vouched
     WHERE resource = ?1 AND signature IS NULL ORDER BY id"""
@@ -129,13 +129,10 @@ class _CommonReads:
 
     path: Path
     _ids: dict[tuple[str, str, str], int]
-    """Ids of names, each looked up once.
-
-    A resource may get another name, so an id is compared with it.
-    """
+    """Ids by kind, scope and name. A resource may get another name, so a read compares it."""
 
     found: dict[tuple[str, str, str], int]
-    """Where ids that are looked up are noted."""
+    """The dict to which reads add ids: of a transaction its own, else `_ids`."""
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Lend a connection for a few statements."""
@@ -146,22 +143,16 @@ class _CommonReads:
         # resource's.
         resource_id = self._ids.get((kind, scope, name))
         with self.reading() as db:
-            state = (
-                db.execute(_STATE, (resource_id, kind, scope, name)).fetchone()
-                if resource_id is not None
-                else None
-            )
-            if state is None:
+            named = (resource_id, kind, scope, name)
+            state = db.execute(_STATE, named).fetchone() if resource_id is not None else None
+            if state is not None:
+                row = (*named, *state)
+            else:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-                if (
-                    row is None
-                    and resource_id is not None
-                    and db.execute(_IS_NAMED, (resource_id, kind, scope, name)).fetchone()
-                ):
+                is_lost = row is None and resource_id is not None
+                if is_lost and db.execute(_IS_NAMED, named).fetchone():
                     # The resource is there and has no last change: the index is damaged.
                     raise ValueError(f"{kind} {name} is known, but not where it points")
-            else:
-                row = (resource_id, kind, scope, name, *state)
             head = _as_head(*row) if row else None
         if head is not None:
             self.found[(kind, scope, name)] = head.id
@@ -209,14 +200,12 @@ class SqlStorage(_CommonReads, SqliteRepository):
     shared = False
 
     def __init__(self, path: Path, places: Lender | None = None) -> None:
-        """places: of the tables that name paths of this machine, where they are not beside the
-        others.
-        """
+        """places: of the tables that name paths of this machine, where they are in another file."""
         super().__init__(self)
         self.path = path
         self.trusted_folders: TrustedFolders = every_folder
         self.followed_folders: FollowedFolders = frozenset
-        # One dict: ids that a read finds are known at once.
+        # One dict, so that later reads use the ids at once.
         self._ids = self.found = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
@@ -244,9 +233,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         _open_storages.add(self)
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close idle connections: connections must not cross a
-        fork.
-        """
+        """Wait for the write in flight and close idle connections: none must cross a fork."""
         raise NotImplementedError
 
     def after_fork(self) -> None:
@@ -258,8 +245,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         raise NotImplementedError
 
     def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
-        """Return a function that lends, until the stack ends, the writing connection to the tables
-        that name paths.
+        """Return a function that lends the writing connection to the tables that name paths.
+
+        until: the end of it ends the loan.
         """
         return lambda: db
 
@@ -289,8 +277,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
         wanted_ids = frozenset(ids)
-        found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted_ids)))
-        return {head.id: head for head in found if head.id in wanted_ids}
+        heads = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted_ids)))
+        # A damaged index may lead to heads of other resources.
+        return {head.id: head for head in heads if head.id in wanted_ids}
 
     def heads_by_name(self, kind: Kind, scope: str, names: Iterable[str]) -> dict[str, Head]:
         ids = self._all(int, _IDS_BY_NAME, kind, scope, json.dumps(list(names)))
@@ -345,14 +334,14 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     @contextlib.contextmanager
     def write(self) -> Iterator["SqlWriter"]:
-        # Committed after the library: a binding that lags behind its version is settled by the next
-        # sync.
+        # `places` is committed after the library: after a crash in between, the next sync settles a
+        # binding that names an older version.
         with contextlib.ExitStack() as places, self.writing() as db:
             writer = SqlWriter(
                 db, self.path, self._ids, self.trusted_folders, self._open_places(db, places)
             )
             yield writer
-        # Only after the commit.
+        # Only after the commit: a rollback takes back the ids of new resources.
         self._ids.update(writer.found)
 
 
@@ -370,7 +359,7 @@ class SqlWriter(_CommonReads):
         self.db, self.path, self._ids, self._places = connection, path, ids, places
         self._trusted_folders = trusted_folders
         self._lent = contextlib.nullcontext(connection)
-        # Kept by the backend after the commit: a rollback takes back the ids that it made.
+        # `SqlStorage.write` takes these over after the commit.
         self.found = {}
 
     def reading(self) -> AbstractContextManager[Connection]:
@@ -387,12 +376,7 @@ class SqlWriter(_CommonReads):
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?) RETURNING id"
         # fetchall, since a statement with RETURNING is done only when all its rows are read.
-        identity = int(
-            self.db.execute(
-                insert,
-                (kind, scope, name),
-            ).fetchall()[0][0]
-        )
+        identity = int(self.db.execute(insert, (kind, scope, name)).fetchall()[0][0])
         return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
 
     def rename(self, resource: int, scope: str, name: str) -> None:
@@ -440,24 +424,24 @@ class SqlWriter(_CommonReads):
         manifest: Manifest | None,
         provenance: Provenance | None = None,
     ) -> None:
-        h = head
         # NULL for a removal or a return, which make no version.
         texts = (part.to_json() if part is not None else None for part in (manifest, provenance))
+        row = (
+            head.sequence,
+            operation,
+            head.id,
+            before,
+            head.version,
+            head.latest,
+            head.tree,
+            head.hash,
+            int(head.frozen),
+            *texts,
+        )
         self.db.execute(
             "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, "
             "hash, frozen, manifest, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                h.sequence,
-                operation,
-                h.id,
-                before,
-                h.version,
-                h.latest,
-                h.tree,
-                h.hash,
-                int(h.frozen),
-                *texts,
-            ),
+            row,
         )
 
     def add_operation(
@@ -470,20 +454,24 @@ class SqlWriter(_CommonReads):
     ) -> None:
         evidence = json.dumps(intent.evidence) if intent.evidence else None
         undoes = json.dumps(intent.undoes) if intent.undoes else None
+        row = (
+            identity,
+            last,
+            intent.at,
+            intent.actor.value,
+            intent.reason,
+            intent.session,
+            evidence,
+            undoes,
+            intent.principal,
+            intent.via or None,
+            int(arrived),
+            arrived_at,
+        )
         self.db.execute(
             "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, "
             "principal, via, arrived, arrived_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                identity,
-                last,
-                intent.at,
-                intent.actor.value,
-                intent.reason,
-                intent.session,
-                evidence,
-                undoes,
-                *(intent.principal, intent.via or None, int(arrived), arrived_at),
-            ),
+            row,
         )
 
     def add_signature(self, operation: int, key: str, signature: bytes) -> None:
@@ -551,7 +539,7 @@ if hasattr(os, "register_at_fork"):
 
 def _as_head(identity: int, kind: str, *rest: Any) -> Head:
     scope, name, version, latest, tree, hash_, frozen, sequence = rest
-    # One wrong bit in the head of a row makes it a number.
+    # One wrong bit in the header of a row makes a text a number.
     if not isinstance(scope, str) or not isinstance(name, str):
         raise ValueError(f"the scope or the name of resource {identity} is no text")
     return Head(

@@ -1,8 +1,7 @@
-"""One SQLite file that many processes read and write at once: its connections, its transactions and
-its repositories.
+"""One SQLite file that many processes read and write: connections, transactions, repositories.
 
-A repository holds some tables. It is built from connections that a library lends, and statements
-whose errors are ours.
+A repository has the methods for some tables. It uses connections that a library lends, and raises
+our errors.
 """
 
 import contextlib
@@ -30,9 +29,7 @@ _T = TypeVar("_T")
 
 
 TrustedFolders = Callable[[], "frozenset[str] | None"]
-"""Returns the folders that a person trusts, as absolute paths; None where every decision on a
-folder counts.
-"""
+"""Returns the folders that a person trusts, as absolute paths; None: every decision counts."""
 
 
 FollowedFolders = Callable[[], frozenset[str]]
@@ -69,7 +66,7 @@ class Database(Lender, Protocol):
 class SqliteRepository:
     """Some tables of one library.
 
-    SQLite's errors, and values that no row of ours has, come out as our errors.
+    SQLite's errors, and values that our rows never have, raise our errors.
     """
 
     def __init__(self, backend: Database, lender: Lender | None = None) -> None:
@@ -77,7 +74,7 @@ class SqliteRepository:
         self._backend, self._lender = backend, lender or backend
 
     def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
-        """Return `make(*columns)` of each row. An error of it counts as damage of the file."""
+        """Return `make(*columns)` of each row. An error of `make` counts as damage of the file."""
         with self._lender.reading() as db:
             return [make(*row) for row in db.execute(query, values).fetchall()]
 
@@ -94,10 +91,8 @@ class SqliteRepository:
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
         """Yield (place, fault) for each row that a query of a script finds.
 
-        The comment above the query has both.
+        Above each query stands a comment "place: fault" with placeholders for its columns.
         """
-        # A script of checks: a comment "which: what" with placeholders, then one query that finds
-        # faults.
         for which, what, query in re.findall(
             r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE
         ):
@@ -134,14 +129,12 @@ class SqliteFile:
 
     @property
     def read_only(self) -> bool:
-        """Whether the library cannot be written: where it lies, or because a newer program has
-        migrated it.
-        """
+        """Whether the file cannot be written, or a newer program has migrated it."""
         return self._access in ("read", "immutable") or self._outdated
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lend a connection for a few statements; SQLite's errors come out as ours."""
+        """Lend a connection for a few statements; SQLite's errors raise ours."""
         try:
             # pop() of a list is atomic, so that idle connections need no lock.
             connection = self._idle.pop()
@@ -154,8 +147,7 @@ class SqliteFile:
         except driver.UNUSABLE as error:
             raise driver.as_library_error(error, self.path) from error
         finally:
-            # Many at once are opened and closed again: each keeps its pages in memory and two files
-            # open.
+            # Further ones are closed: each keeps pages in memory and two files open.
             if len(self._idle) < driver.MAX_IDLE:
                 self._idle.append(connection)
             else:
@@ -191,10 +183,9 @@ class SqliteFile:
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
             finally:
-                # A signal between two statements, or a disk that failed the rollback too.
+                # After a signal between two statements, or a failed rollback: this connection holds
+                # a lock that nobody would release, and the next write opens another.
                 if writer.in_transaction:
-                    # The next write opens a new connection: this one holds a lock that nobody would
-                    # release.
                     self._writer = None
                     writer.close()
 
@@ -209,9 +200,7 @@ class SqliteFile:
             migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close idle connections: those of SQLite must not cross a
-        fork.
-        """
+        """Wait for the write in flight and close idle connections: none must cross a fork."""
         # Held across the fork, so that the child does not inherit a write in the middle.
         self._write_lock.acquire()
         self.close()
@@ -233,9 +222,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], int]]:
-        """Lend a function whose result differs from its last one when anybody has committed in
-        between.
-        """
+        """Lend a function whose result changes when anybody has committed since its last call."""
         with self.reading() as db:
             # SQLite's own counter: it changes with commits of other connections.
             yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
@@ -243,11 +230,9 @@ class SqliteFile:
 
 @contextlib.contextmanager
 def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other
-    errors into ours.
+    """Raise DamagedFile for SQLite's errors about the content of a derived file, else our errors.
 
-    opening: nothing but this file is used in the body, so our own error about a damaged file is
-    about this one.
+    opening: the body uses no other file, so our own error about a damaged file is about this one.
     """
     try:
         yield
@@ -261,5 +246,5 @@ def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
 
 
 def _is_about_content(error: EvolvableError) -> bool:
-    # An error of the disk too: a file that can be made again is made in another place of the disk.
+    # LibraryUnreachable too, which is an error of the disk: the new file is elsewhere on the disk.
     return type(error) in (LibraryError, LibraryCorrupt, LibraryUnreachable)

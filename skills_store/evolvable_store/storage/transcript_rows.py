@@ -1,4 +1,4 @@
-"""Which session owns a row of a transcript, a message or a call: the first that was read with it.
+"""The session that owns each row of a transcript, a message or a call: the first one read with it.
 
 A row takes 19 bytes, so that a year of 3,000 sessions with 100 messages and calls each takes 6 MB.
 The numbers are parts of hashes: nothing of a text or of a name can be read from them.
@@ -43,8 +43,5 @@ class TranscriptRows(SqliteRepository):
 
 def _owner(session: str) -> int:
     """Return the number that stands for a session beside its rows: four bytes in place of 36."""
-    return int.from_bytes(
-        hashlib.blake2b(session.encode("utf-8", "replace"), digest_size=4).digest(),
-        "big",
-        signed=True,
-    )
+    digest = hashlib.blake2b(session.encode("utf-8", "replace"), digest_size=4).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,6 +1,4 @@
-"""The pool: versions on trial for a share of sessions, the arm of each session, and what the looks
-at a trial said.
-"""
+"""The pool: versions on trial for a share of sessions, the arms of sessions, results of looks."""
 
 import json
 import os
@@ -28,13 +26,13 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PooledVersion:
-    """One version on trial, or that was. version: what its arm is served; incumbent: what the
-    control arm is.
+    """One version that is or was on trial.
 
-    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of
-    the resource, from 1. described: the descriptions differ, so a search shows which it is.
-    approved: a person put it on trial. looks: what each look said. ended, why, operation: of its
-    end. salt: the secret of the assignment.
+    version: for the trial arm. incumbent: for the control arm. since_round: the round that put it
+    on trial, 0 for a person. number: of the trial among those of the resource, from 1. described:
+    whether the descriptions differ, so that a search shows which it is. approved: whether a person
+    put it on trial. looks: the result of each look. ended, why, operation: of its end. salt: the
+    secret of the assignment.
     """
 
     id: int
@@ -58,12 +56,11 @@ class PooledVersion:
 
 @dataclass(frozen=True, slots=True)
 class PoolUnit:
-    """A session that was assigned to an arm, when it could first see the version. trial: it is
-    served the version.
+    """A session that was assigned to an arm when it could first see the version.
 
-    unit: what it was assigned by: the session's name, or the connection of a call without one.
+    unit: the key of the assignment: the session's name, or the connection of a call without one.
     connection: the server's own name of it. search: the use or search of that moment, by which a
-    transcript later names the session.
+    transcript later names the session. trial: whether it is served the version.
     """
 
     unit: str
@@ -77,7 +74,7 @@ class PoolUnit:
 _COLUMNS = """id, resource, version, incumbent, state, since_round, at, share, number, described,
     approved, reason,
     looks, ended, why, operation, salt"""
-# As long as the hash that the assignment makes of it, so that guessing it is no shorter way.
+# As long as the hash of the assignment, so that the secret is no easier to guess.
 SALT = 32
 """Bytes of the secret of one trial."""
 
@@ -134,7 +131,7 @@ class TrialPool(SqliteRepository):
                     "Another version of it is on trial.",
                     "`evolvable evolve pool stop` ends that trial.",
                 )
-            values = (
+            row = (
                 new.resource,
                 new.version,
                 new.incumbent,
@@ -149,23 +146,18 @@ class TrialPool(SqliteRepository):
                 new.reason,
                 "[]",
             )
-            names = (
-                "resource, version, incumbent, state, since_round, at, salt, share, number, "
-                "described, approved"
+            insert = (
+                "INSERT INTO pool (resource, version, incumbent, state, since_round, at, salt, "
+                "share, number, described, approved, reason, looks) "
+                f"VALUES ({', '.join('?' * len(row))}) RETURNING id"
             )
-            places = ", ".join("?" * len(values))
-            done = db.execute(
-                f"INSERT INTO pool ({names}, reason, looks) VALUES ({places}) RETURNING id", values
-            )
-            identity = int(done.fetchall()[0][0])
+            identity = int(db.execute(insert, row).fetchall()[0][0])
         return self.get(identity)
 
     def end(
         self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None
     ) -> bool:
-        """Promote or retire a version on trial; return False where somebody else ended the trial
-        first.
-        """
+        """Promote or retire a version on trial; return False where the trial has ended already."""
         query = (
             "UPDATE pool SET state = ?, ended = ?, why = ?, operation = ? WHERE id = ? "
             "AND state = 'trial'"
@@ -206,16 +198,14 @@ class TrialPool(SqliteRepository):
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *row,
         )
-        # What is stored, not what was drawn here.
+        # The stored arm counts: another process may have drawn another.
         stored_arm = self.arm(identity, unit.unit)
         return unit.trial if stored_arm is None else stored_arm
 
     def units(self, identity: int) -> list[PoolUnit]:
-        """Return the units of a trial in the order of their assignment, each with its session where
-        it is known.
+        """Return the units of a trial in the order of their assignment.
 
-        A call without a session got one when its transcript was read, which names the use or the
-        search.
+        A call without a session has the session whose transcript names its use or its search.
         """
         query = """SELECT unit, coalesce(session, (SELECT session FROM use WHERE id = search),
                 (SELECT session FROM shown s WHERE s.search = pool_unit.search

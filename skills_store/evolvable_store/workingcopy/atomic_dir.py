@@ -1,5 +1,6 @@
-"""Writes a whole folder so that no reader sees half of it, and a crash at any instant leaves the
-old or the new.
+"""Write a whole folder in one step.
+
+No reader sees half of it, and a crash at any instant leaves the old folder or the new one.
 """
 
 import errno
@@ -8,6 +9,7 @@ import stat
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from evolvable_store.errors import Refused
@@ -71,18 +73,18 @@ __all__ = [
 ]
 
 SINGLE = "AGENT.md"
-"""The path, in the trees here, of a file that stands for a whole folder, whatever the main file of
-its kind is.
-"""
+"""The path of a single file in the trees of this module, whatever the main file of its kind is."""
 
 _NO_MODES: Mapping[str, File] = {}
-# EXDEV: the target lies on another file system than the staging folder.
+# Errors after which the next way to swap is tried. EXDEV: the target lies on another file system
+# than the staging folder.
 _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
 KeepUntracked = Callable[[PathAt, str], object]
-"""Takes a directory that was removed and its name below the root, and moves files to be kept out of
-it.
+"""Moves files that are kept out of a directory that was removed.
+
+Its arguments: the directory, and its name below the root.
 """
 
 
@@ -98,13 +100,12 @@ class ReplacedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredDirectory:
-    """A replaced folder that holds more than it was believed to: somebody wrote into it at the last
-    moment.
+    """A replaced folder that somebody wrote into just before the swap.
 
-    files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck:
-    paths in `old` that belong to no version and did not go back to `target`, mostly because
-    something else has their place. Every sweep returns it again until `discard(old)`. part: whether
-    only one path of it was replaced, and files has only that.
+    files: of the folder. believed: the tree that the caller of the swap expected ('' for none).
+    stuck: paths in `old` that belong to no version and did not go back to `target`, mostly because
+    something else has their place. part: whether only one path of the folder was replaced; `files`
+    has only that then. Every sweep returns it again until `discard(old)`.
     """
 
     target: Path
@@ -125,29 +126,21 @@ def write_folder(
     built: "Callable[[Path], object] | None" = None,
     links: Iterable[str] = (),
 ) -> ReplacedDirectory | None:
-    """Make `target` a folder of exactly these files; return the folder that was there, None when
-    there was none.
+    """Make `target` a folder of exactly these files; return the folder that was there, or None.
 
-    staging: of `staging_for`. believed: the tree (`make_manifest`) of the reading that the caller
-    made of `target` just before, '' if none; what differs from it comes back from a later `sweep`.
-    now: seconds. built: called with the path of the new folder before anybody else can reach it.
-    links: paths of links that stay as they are. What the old folder had besides tracked files is
-    moved over, and the permissions of what stays are kept. Durable when it returns. Raises Refused
-    when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may
-    have, OSError when the disk refuses; then `target` is as it was.
+    staging: of `staging_for`. believed: the tree (`make_manifest`) of the files that the caller
+    just read in `target`, '' for none; a later `sweep` returns a folder that differs from it. now:
+    seconds. built: called with the path of the new folder before anybody else can reach it. links:
+    paths of links that stay as they are. Untracked files of the old folder move to the new one, and
+    permissions are kept. All of it is on the disk when this returns. Raises Refused when `target`
+    is a symlink or a file, InvalidPath or TooLarge for files that no resource may have, OSError
+    when the disk refuses; then `target` is as it was.
     """
     written = make_manifest(files).tree
     with open_staging(staging) as place:
         at = check_target(target, place)
-        return _write(
-            at,
-            lambda new: build_folder(new, files, at, links=links),
-            place,
-            believed,
-            written,
-            now,
-            built,
-        )
+        build = partial(build_folder, files=files, like=at, links=links)
+        return _write(at, build, place, believed, written, now, built)
 
 
 def write_single(
@@ -166,9 +159,8 @@ def write_single(
     written = make_manifest({SINGLE: file}).tree
     with open_staging(staging) as place:
         at = check_target(target, place, single=True)
-        return _write(
-            at, lambda new: build_single(new, file, at), place, believed, written, now, built
-        )
+        build = partial(build_single, file=file, like=at)
+        return _write(at, build, place, believed, written, now, built)
 
 
 def _write(
@@ -210,14 +202,12 @@ def remove_folder(
 ) -> ReplacedDirectory | None:
     """Move `target` away; return where it lies now, None when there was nothing.
 
-    Arguments and errors as for `write_folder`. When the folder holds something of the person's that
-    belongs to no version, a folder with that alone stays; what programs make again by themselves
-    goes with the rest.
+    Arguments and errors are those of `write_folder`. Files of the person that belong to no version
+    stay in a folder of their own. Files that programs make again by themselves go with the rest.
     """
     with open_staging(staging) as place:
-        return _remove(
-            check_target(target, place), (_move_away, replace_files), place, believed, now
-        )
+        at = check_target(target, place)
+        return _remove(at, (_move_away, replace_files), place, believed, now)
 
 
 def remove_single(
@@ -228,9 +218,8 @@ def remove_single(
     The trees are as for `write_single`.
     """
     with open_staging(staging) as place:
-        return _remove(
-            check_target(target, place, single=True), (_move_away,), place, believed, now
-        )
+        at = check_target(target, place, single=True)
+        return _remove(at, (_move_away,), place, believed, now)
 
 
 def _remove(
@@ -246,7 +235,7 @@ def _remove(
     note = new_note(target, now=now, inode=0, believed=believed, written="")
     try:
         slot.write_note(note)
-        _first_possible(ways, slot, note)
+        _run_first_possible(ways, slot, note)
     except FileNotFoundError:
         give_up(slot)
         return None
@@ -290,22 +279,17 @@ def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _N
 
 
 def read_back(old: Path, path: str = "") -> FolderContents:
-    """Return the content of a replaced folder; of a replaced file, that file as SINGLE. Raises
-    FileNotFoundError.
+    """Return the content of a replaced folder; of a replaced file, that file as SINGLE.
 
-    path: where in its directory it lay; its files are then named by where they lay there.
+    path: where in its directory it lay; its files then have their paths in that directory. Raises
+    FileNotFoundError.
     """
     if old.is_file() and not old.is_symlink():
         return read_single(old, path or SINGLE, real=True)
     reading = read_folder(old, real=True)
-    return (
-        replace(
-            reading,
-            files={f"{path}/{name}": file for name, file in reading.files.items()},
-        )
-        if path
-        else reading
-    )
+    if not path:
+        return reading
+    return replace(reading, files={f"{path}/{name}": file for name, file in reading.files.items()})
 
 
 def sweep(
@@ -317,22 +301,20 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Return the folders that somebody wrote into just before they were replaced, and clean up
-    finished swaps.
+    """Clean up finished swaps; return the folders that somebody wrote into before their swap.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes.
-    Replaced folders are deleted after `keep_seconds` if they hold what they were believed to, or
-    nothing; anything in them that belongs to no version is moved to the target first. Can run in
-    several processes at once, beside writers. What the disk refuses now is left for the next sweep.
+    A replaced folder is deleted after `keep_seconds` if it is empty or has the tree that its note
+    expects. Files in it that belong to no version move to the target first. Can run in several
+    processes at once, beside writers. What the disk refuses now is left for the next sweep.
 
-    keep: moves away what no version holds of a directory that was removed (its path, and its name
-    below the root), before the rest is deleted. only: look at the swaps of this directory alone.
-    skip: stems of swaps to pass over.
+    keep: called for a directory that was removed, before the rest of it is deleted. only: examine
+    the swaps of this directory alone. skip: stems of swaps to pass over.
     """
-    found: list[RecoveredDirectory] = []
+    recovered_directories: list[RecoveredDirectory] = []
     stems = [stem for stem in list_stems(staging.notes) if stem not in skip]
     if not stems:
-        return found
+        return recovered_directories
     with open_staging(staging) as place:
         for stem in stems:
             with suppress(OSError, Refused):
@@ -340,8 +322,8 @@ def sweep(
                     Slot(place, stem), now, keep_seconds, still_as_believed, keep, only
                 )
                 if recovered:
-                    found.append(recovered)
-    return found
+                    recovered_directories.append(recovered)
+    return recovered_directories
 
 
 def _sweep_slot(
@@ -358,12 +340,12 @@ def _sweep_slot(
         return None
     if only is not None and note.target != only:
         return None
-    # A deletion that was interrupted goes on.
+    # Finish a deletion that was interrupted.
     slot.delete(slot.gone)
-    # A swap is at work until `old` is there and `ready` is gone.
-    at_work = not slot.old.exists() or slot.ready.exists()
+    # A swap is unfinished until `old` is there and `ready` is gone.
+    is_unfinished = not slot.old.exists() or slot.ready.exists()
     # Its process may still be alive and in the middle.
-    if at_work and not is_abandoned(note, now):
+    if is_unfinished and not is_abandoned(note, now):
         return None
     _settle(slot, note)
     if not slot.old.exists():
@@ -388,8 +370,8 @@ def check_target(target: Path, place: OpenStagingDirectory, single: bool = False
         status = at.lstat()
     except FileNotFoundError:
         return at
-    right, kind_name = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
-    if is_link(status) or not right(status.st_mode):
+    has_type, kind_name = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
+    if is_link(status) or not has_type(status.st_mode):
         what = "a symlink" if is_link(status) else f"not a {kind_name}"
         raise Refused(
             f"{target} is {what}; it is not replaced.",
@@ -399,7 +381,7 @@ def check_target(target: Path, place: OpenStagingDirectory, single: bool = False
 
 
 def _sync_above(path: PathAt) -> None:
-    """Make the name durable."""
+    """Make the name of a path durable."""
     if path.parents:
         sync_folder(path.parents[0])
     else:
@@ -413,14 +395,7 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
     for attempt in range(8):
         try:
             if target.exists():
-                single = slot.ready.is_file()
-                ways = (
-                    (_exchange, _two_renames)
-                    if single
-                    else (_exchange, _two_renames, replace_files)
-                )
-                # A file that is gone for a moment would be one that was deleted.
-                _first_possible(ways[:1] if note.path else ways, slot, note)
+                _run_first_possible(_list_ways(slot, note), slot, note)
             else:
                 # Never replaces: what somebody made in this moment stays.
                 rename_new(slot.ready, target)
@@ -434,10 +409,20 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
 SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
-def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
+def _list_ways(slot: Slot, note: RecoveryNote) -> tuple[SwapMethod, ...]:
+    """Return the ways to swap that may be tried, the best first."""
+    # Of one path in a directory, the file must not be gone for a moment: it would look deleted.
+    if note.path:
+        return (_exchange,)
+    if slot.ready.is_file():
+        return (_exchange, _two_renames)
+    return (_exchange, _two_renames, replace_files)
+
+
+def _run_first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
     """Run the first of these ways that the system supports.
 
-    On Windows only the last, as files may be open.
+    On Windows run only the last: a directory with open files cannot be renamed there.
     """
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
@@ -477,7 +462,7 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
 def finish_swap(
     slot: Slot, note: RecoveryNote, *, durable: bool = True
 ) -> ReplacedDirectory | None:
-    """Tidy up after `put_in_place`.
+    """Finish a swap after `put_in_place`: move untracked files, or remove the slot.
 
     Return the folder that was replaced, None when there was none.
     """
@@ -494,8 +479,9 @@ def finish_swap(
 
 
 def give_up(slot: Slot) -> None:
-    """Remove the remains of a failed swap if the target was not touched; otherwise leave them to
-    the sweep.
+    """Remove the remains of a failed swap, unless the target was touched.
+
+    Then the sweep examines them.
     """
     slot.delete(slot.new)
     note = slot.read_note()
@@ -506,9 +492,7 @@ def give_up(slot: Slot) -> None:
 
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
-    """Return whether "ready" is the folder that was built, and not the one that it was exchanged
-    for.
-    """
+    """Return whether "ready" is the folder that was built, and not the one it was exchanged for."""
     # After an exchange "ready" holds the person's folder.
     return slot.ready.lstat().st_ino == note.inode
 
@@ -541,7 +525,7 @@ def _sweep_old(
     keep: KeepUntracked | None,
 ) -> RecoveredDirectory | None:
     target = slot.target(note)
-    # Also before it is due: what a person needs should not wait a minute.
+    # Also before it is due: files of the person do not have to wait a minute.
     stuck = move_untracked(slot.old, target, successor=bool(note.written))
     if not due:
         return None
@@ -561,9 +545,9 @@ def _sweep_old(
     # A file that was not read belongs to no version, as one that is stuck: without it the rest is
     # no whole directory.
     unread = tuple(path for path in reading.left_out if path not in stuck)
-    tree, whole = (
-        (note.tree, slot.place.target(note.target)) if note.path else (note.believed, target)
-    )
+    tree, directory = note.believed, target
+    if note.path:
+        tree, directory = note.tree, slot.place.target(note.target)
     return RecoveredDirectory(
-        whole.path, reading.files, slot.old.path, tree, stuck + unread, bool(note.path)
+        directory.path, reading.files, slot.old.path, tree, stuck + unread, bool(note.path)
     )

@@ -1,8 +1,8 @@
-"""Finds the directories below a folder that hold resources, and the single files that are one.
+"""Find the directories below a folder that hold resources, and the single files that are one.
 
 An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any
-other resource. So is a prompt: Claude Code's custom commands are such files. Never raises for what
-lies there.
+other resource. So is a prompt: Claude Code's custom commands are such files. No content of a folder
+raises an error.
 """
 
 import os
@@ -23,16 +23,14 @@ SINGLE_KINDS = (Kind.AGENT, Kind.PROMPT)
 """The kinds that clients keep in single files."""
 
 COMMANDS = "commands"
-"""The folder whose every file NAME.md is a command to Claude Code, with or without frontmatter."""
+"""The folder whose files NAME.md are commands to Claude Code, with or without frontmatter."""
 
 EMPTY_FILE = "it is empty"
-"""The reason for leaving out an empty single file: its text does not tell whether it was a
-resource.
-"""
+"""Why an empty single file is left out: its text does not tell whether it was a resource."""
 
 # An editor or a crash that empties a file seldom leaves more; a larger file is no small agent.
 _EMPTIED = 65_536
-"""Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
+"""Bytes of the largest file that is read to find out whether it has only NUL bytes."""
 
 # Bounds the walk that each sync makes of a folder; clients look one or two levels deep.
 MAX_DEPTH = 4
@@ -46,11 +44,10 @@ LOOKS = 20
 
 @dataclass(slots=True)
 class DiscoveredResources:
-    """Directories with a resource, relative to the folder with `/`; and those left out, each with
-    the reason.
+    """The directories with a resource below a folder, relative to it with `/`.
 
     A single file that is a resource counts as a directory. links: symbolic links to resources, to
-    directories that hold some, and to nothing.
+    directories that hold some, and to nothing. left_out: other entries, each with the reason.
     """
 
     directories: list[str] = field(default_factory=list)
@@ -64,23 +61,25 @@ def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
     A directory that holds a resource is not searched further. Hidden and ignored names are passed
     over; no symbolic link is followed.
     """
-    found = DiscoveredResources()
+    resources = DiscoveredResources()
     for directory, why in _search(folder, kind, prefix):
         if why == "":
-            found.directories.append(directory)
+            resources.directories.append(directory)
         elif why == _LINK:
-            found.links.append(directory)
+            resources.links.append(directory)
         elif why:
-            found.left_out[directory] = why
-    return found
+            resources.left_out[directory] = why
+    return resources
 
 
 def count_resources(folder: Path, kind: Kind, most: int) -> int:
-    """Return how many resources `discover` finds, at most so many, after LOOKS times as many
-    entries at the latest.
+    """Return how many resources `discover` finds, at most `most`.
+
+    The search ends after LOOKS times as many entries.
     """
-    looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
-    return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
+    entries = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
+    resources = (directory for directory, why in entries if why == "")
+    return sum(1 for _ in islice(resources, most))
 
 
 def is_single(kind: Kind, directory: str) -> bool:
@@ -89,16 +88,13 @@ def is_single(kind: Kind, directory: str) -> bool:
 
 
 def single_name(kind: Kind, name: str, folder: Path) -> str:
-    """Return the name of a new resource's directory in a folder; of an agent and a command, of its
-    file.
-    """
+    """Return the name of a new resource's directory, or of its file for an agent or command."""
     single = kind is Kind.AGENT or kind is Kind.PROMPT and COMMANDS in folder.parts
     return f"{name}{SINGLE_SUFFIX}" if single else name
 
 
 def holds_main(place: str, kind: Kind) -> bool:
-    """Return whether a directory has the main file of a resource of this kind, in any case of its
-    letters.
+    """Return whether a directory has the main file of a resource, in upper or lower case.
 
     A single file has to begin with frontmatter: beside agents there may be a README.md. A command
     may do without.
@@ -119,9 +115,7 @@ def holds_main(place: str, kind: Kind) -> bool:
 
 
 def is_emptied(entry: "os.DirEntry[str]") -> bool:
-    """Return whether a single file holds nothing, so that its text does not tell whether it was a
-    resource.
-    """
+    """Return whether a single file is empty, or has only white space and NUL bytes."""
     try:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
@@ -133,30 +127,21 @@ def is_emptied(entry: "os.DirEntry[str]") -> bool:
 
 
 def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none
-    to leave out.
-    """
-    for entry in _entries(os.path.join(folder, prefix), kind):
-        directory = f"{prefix}{entry.name}"
+    """Yield each entry, and why it is left out: '' for a resource, None for no resource."""
+    for entry in _list_entries(os.path.join(folder, prefix), kind):
+        directory, is_text = f"{prefix}{entry.name}", _is_text(entry.name)
         # Before the test for frontmatter: an emptied agent must not look deleted.
         if is_single(kind, entry.name) and is_emptied(entry):
-            yield (directory if _is_text(entry.name) else ascii(directory)), EMPTY_FILE
+            yield (directory if is_text else ascii(directory)), EMPTY_FILE
             continue
         if entry.is_symlink():
             yield directory, _LINK if _is_linked_resource(entry, kind) else None
         elif holds_main(entry.path, kind):
-            yield (
-                (directory, "")
-                if _is_text(entry.name)
-                else (ascii(directory), "its name is not Unicode")
-            )
+            yield (directory, "") if is_text else (ascii(directory), "its name is not Unicode")
         else:
             yield directory, None
-            if (
-                directory.count("/") + 1 < MAX_DEPTH
-                and _is_text(entry.name)
-                and not is_single(kind, entry.name)
-            ):
+            is_searched = is_text and not is_single(kind, entry.name)
+            if is_searched and directory.count("/") + 1 < MAX_DEPTH:
                 yield from _search(folder, kind, f"{directory}/")
 
 
@@ -168,16 +153,10 @@ def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
     # A link to nothing, such as one into a folder that is not mounted now.
     if not os.path.exists(entry.path):
         return is_single(kind, entry.name) or "." not in entry.name
-    return holds_main(entry.path, kind) or bool(
-        count_resources(
-            Path(entry.path),
-            kind,
-            1,
-        )
-    )
+    return holds_main(entry.path, kind) or count_resources(Path(entry.path), kind, 1) > 0
 
 
-def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
+def _list_entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError:
@@ -186,11 +165,8 @@ def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
         if is_hidden(entry.name):
             continue
         # Files without the suffix are no resource; links to nothing are reported.
-        if (
-            is_single(kind, entry.name)
-            or os.path.isdir(entry.path)
-            or not os.path.exists(entry.path)
-        ):
+        is_other_file = os.path.exists(entry.path) and not os.path.isdir(entry.path)
+        if is_single(kind, entry.name) or not is_other_file:
             yield entry
 
 

@@ -1,8 +1,8 @@
-"""Build and replace directories.
+"""Build directories, and move files from a replaced directory to its successor.
 
-The replaced directory's untracked files go to its successor. Where no whole directory can be
-renamed (Windows, lower layers of overlays), files move one by one: readers may see a mix, and the
-next sweep finishes what a crash broke off.
+Untracked files of the replaced directory go to its successor. Where no whole directory can be
+renamed (Windows, lower layers of overlays), files are moved one by one. Readers may then see a mix
+of both, and the next sweep finishes after a crash.
 """
 
 import os
@@ -40,25 +40,22 @@ So the next save always changes the time of a file, however soon it comes; see
 def build_folder(
     folder: PathAt, files: Files, like: PathAt, *, durable: bool = True, links: Iterable[str] = ()
 ) -> None:
-    """Make `folder`, which must not exist, with exactly these files; return when all is on the disk
-    if `durable`.
+    """Make `folder`, which must not exist, with exactly these files.
 
-    A path that `like` has as well gets its owner and permissions, except that the mode of the file
-    decides whether it can be executed; a path that it does not have gets the owner of `like` and
-    what the process's umask leaves. links: paths at which the new folder gets the link that `like`
-    has there. Raises OSError.
+    durable: wait until all of it is on the disk. A path that `like` has as well gets its owner and
+    permissions, except that the mode of the file decides whether it can be executed; a path that it
+    does not have gets the owner of `like` and what the process's umask leaves. links: paths at
+    which the new folder gets the link that `like` has there. Raises OSError.
     """
     links = list(links)
-    above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents} - {
-        "."
-    }
+    above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents}
     # By depth, so that each folder is made after the one above it.
-    folders = sorted(above, key=lambda path: path.count("/"))
+    folders = sorted(above - {"."}, key=lambda path: path.count("/"))
     folder.mkdir()
     with ExitStack() as stack:
         # Both are opened once, so that each file is one name in an open directory.
         new = stack.enter_context(folder.open_directory())
-        was = _status(like, stat.S_ISDIR)
+        was = _read_status(like, stat.S_ISDIR)
         old = stack.enter_context(like.open_directory()) if was else None
         for path in folders:
             (new / path).mkdir()
@@ -79,20 +76,17 @@ def build_folder(
 
 
 def build_single(path: PathAt, file: File, like: PathAt, *, durable: bool = True) -> None:
-    """Make the file `path`, as `build_folder` does one of a folder; `like` is the file that it will
-    replace.
-    """
-    _write(path, file, like, _status_above(like), durable)
+    """Make the file `path` as `build_folder` does. `like` is the file that it will replace."""
+    _write(path, file, like, _read_status_above(like), durable)
 
 
 def build_branch(folder: PathAt, inner: str, file: File, like: PathAt) -> None:
-    """Make `folder`, which must not exist, with this file and the folders down to it; `like` is its
-    later path.
+    """Make `folder`, which must not exist, with one file and the folders down to it.
 
-    All get the owner of the folder that `like` will lie in. Nothing waits for the disk. Raises
-    OSError.
+    inner: the path of the file in it. like: the later path of the folder. All get the owner of the
+    folder that `like` will lie in. Nothing waits for the disk. Raises OSError.
     """
-    was = _status_above(like)
+    was = _read_status_above(like)
     above = inner.split("/")[:-1]
     for depth in range(len(above) + 1):
         directory = folder / "/".join(above[:depth]) if depth else folder
@@ -101,9 +95,9 @@ def build_branch(folder: PathAt, inner: str, file: File, like: PathAt) -> None:
     _write(folder / inner, file, None, was, durable=False)
 
 
-def _status_above(path: PathAt) -> os.stat_result | None:
+def _read_status_above(path: PathAt) -> os.stat_result | None:
     parents = path.parents
-    return _status(parents[0], stat.S_ISDIR) if parents else path.base.status()
+    return _read_status(parents[0], stat.S_ISDIR) if parents else path.base.status()
 
 
 def _write(
@@ -113,14 +107,15 @@ def _write(
     above: os.stat_result | None,
     durable: bool = True,
 ) -> None:
-    """same_path: the file that is replaced.
+    """Write a new file with its owner, mode and time.
 
-    above: of the folder that is replaced, None where there is none.
+    same_path: the file that it replaces. above: the status of the folder that is replaced. Both are
+    None for none.
     """
     fd = path.open(_WRITE, file.mode)
     try:
         write_all(fd, file.data)
-        same = _status(same_path, stat.S_ISREG) if same_path else None
+        same = _read_status(same_path, stat.S_ISREG) if same_path else None
         written = os.fstat(fd)
         # Before the mode: a change of owner clears setuid and setgid bits.
         _set_owner(path, written, same or above)
@@ -140,33 +135,31 @@ def _write(
 
 
 def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt | None) -> None:
-    same, own_status = _status(same_path, stat.S_ISDIR) if same_path else None, path.lstat()
-    _set_owner(path, own_status, same or above)
+    same = _read_status(same_path, stat.S_ISDIR) if same_path else None
+    made = path.lstat()
+    _set_owner(path, made, same or above)
     if same:
         mode = stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU
-        # Another owner or group takes bits away.
-        if (mode, same.st_uid, same.st_gid) != (
-            stat.S_IMODE(own_status.st_mode),
-            own_status.st_uid,
-            own_status.st_gid,
-        ):
+        has_mode = stat.S_IMODE(made.st_mode) == mode
+        # A change of owner or group takes bits of the mode away.
+        has_owner = (made.st_uid, made.st_gid) == (same.st_uid, same.st_gid)
+        if not (has_mode and has_owner):
             path.chmod_directory(mode)
 
 
 def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None) -> None:
     """Give the path the owner and group of `like`, as far as this process may."""
-    if (
-        like
-        and hasattr(os, "chown")
-        and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid)
-    ):
-        with suppress(OSError):
-            # Two calls: an account may be allowed to set the group and not the owner.
-            path.chown(-1, like.st_gid)
-            path.chown(like.st_uid, -1)
+    if not like or not hasattr(os, "chown"):
+        return
+    if (status.st_uid, status.st_gid) == (like.st_uid, like.st_gid):
+        return
+    with suppress(OSError):
+        # Two calls: an account may be allowed to set the group and not the owner.
+        path.chown(-1, like.st_gid)
+        path.chown(like.st_uid, -1)
 
 
-def _status(path: PathAt, is_kind: Callable[[int], bool]) -> os.stat_result | None:
+def _read_status(path: PathAt, is_kind: Callable[[int], bool]) -> os.stat_result | None:
     try:
         status = path.lstat()
     except OSError:
@@ -175,22 +168,21 @@ def _status(path: PathAt, is_kind: Callable[[int], bool]) -> os.stat_result | No
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
-    """Move files that belong to no version from `old` to `target`; return the paths
-    that cannot go.
+    """Move files that belong to no version from `old` to `target`; return the paths left behind.
 
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone,
-    `target` is made for what no program would make again, and the rest stays. Can be called again,
-    and by several processes at once.
+    only files that no program makes again move, into a new `target`. Can be called again, and by
+    several processes at once.
     """
     if not old.is_dir():
         return ()  # a file alone brings nothing along
     # Nothing is left of the resource: its folder is made again only for files of the person.
-    alone = not successor or not target.exists()
+    is_removed = not successor or not target.exists()
     stuck = []
     for path in untracked_paths(old):
         disposable = is_disposable(path.rpartition("/")[2])
         # Caches and empty folders would keep a removed directory alive.
-        if alone and (disposable or _is_bare(old / path)):
+        if is_removed and (disposable or _is_bare(old / path)):
             continue
         if not _move_new(old / path, target / path, target) and not disposable:
             stuck.append(path)
@@ -198,13 +190,14 @@ def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str
 
 
 def _is_bare(path: PathAt) -> bool:
-    """Return whether it is an empty folder."""
+    """Return whether the path is an empty folder."""
     return path.is_dir() and not path.names()
 
 
 def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Move a file or a folder into the folder `top`, replacing nothing; return whether nothing
-    stayed behind.
+    """Move a file or a folder into the folder `top`; return whether nothing stayed behind.
+
+    Nothing is replaced.
     """
     try:
         top.mkdir(exist_ok=True)
@@ -219,24 +212,25 @@ def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
 
 
 def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Move the entries of one folder into another; a file goes only if the other is equal."""
+    """Move the entries of one folder into another; remove a file or link that equals the other's.
+
+    Return whether nothing stayed behind.
+    """
     modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
-    if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
+    both_exist = len(modes) == 2
+    if both_exist and all(map(stat.S_ISDIR, modes)):
         moved = [_move_new(source / name, target / name, top) for name in source.names()]
         if all(moved):
             # Only if all moved: a folder with something left stays for the trash.
             source.rmdir()
         return all(moved)
-    if (
-        len(modes) == 2
-        and all(map(stat.S_ISLNK, modes))
-        and source.read_link() == target.read_link()
-    ):
+    both_links = both_exist and all(map(stat.S_ISLNK, modes))
+    if both_links and source.read_link() == target.read_link():
         source.unlink()
         return True
     small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
     # Equal files: one of them can go. Different ones both stay.
-    if len(modes) == 2 and small and _is_equal(source, target):
+    if both_exist and small and _is_equal(source, target):
         source.unlink()
     return not source.exists()
 
@@ -252,12 +246,11 @@ def _is_equal(first: PathAt, second: PathAt) -> bool:
 
 
 def replace_files(slot: Slot, note: RecoveryNote) -> None:
-    """Bring every file of `slot.ready` into the target, main file last, and remove files that it
-    lacks.
+    """Move every file of `slot.ready` into the target, main file last; remove files that it lacks.
 
-    What was there before ends up in `slot.old`. Can be called again after a crash at any instant,
-    with the note as it then is. Raises OSError when a file cannot be replaced; then all are as they
-    were, if the disk lets it.
+    The files that were there before are in `slot.old` then. Can be called again after a crash at
+    any instant, with the note as it then is. Raises OSError when a file cannot be replaced; then
+    all are as they were, if the disk lets it.
     """
     target = slot.target(note)
     drop = note.drop
@@ -286,7 +279,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
         done.append(path)
         _set_aside(target / path, slot.old / path)
         _prune(target, path)
-    files = _main_last(slot.ready)
+    files = _list_main_last(slot.ready)
     for path in files:
         _make_room(target, path, slot.old, done)
         done.append(path)
@@ -298,9 +291,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
 
 
 def _remove_folder(target: PathAt, old: PathAt) -> None:
-    """Remove the folder itself, unless it holds more than files that programs make again by
-    themselves.
-    """
+    """Remove the folder itself, unless it holds files that no program makes again."""
     for path in untracked_paths(target):
         if is_disposable(path.rpartition("/")[2]):
             with suppress(OSError):  # a folder of a lower layer cannot be moved
@@ -309,20 +300,22 @@ def _remove_folder(target: PathAt, old: PathAt) -> None:
         target.rmdir()
 
 
-def _main_last(folder: PathAt) -> list[str]:
+def _list_main_last(folder: PathAt) -> list[str]:
     """Return the paths of all files below, those like SKILL.md at the end."""
-    paths = _files_below(folder)
+    paths = _list_files_below(folder)
+
+    def make_key(path: str) -> tuple[bool, str]:
+        is_main = path.endswith(".md") and path[:-3].isupper() and "/" not in path
+        return is_main, path
+
     # A client that sees the new SKILL.md then finds the files that it names.
-    return sorted(
-        paths,
-        key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path),
-    )
+    return sorted(paths, key=make_key)
 
 
-def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
+def _list_files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
     for name in folder.names():
         if (folder / name).is_dir():
-            yield from _files_below(folder / name, f"{prefix}{name}/")
+            yield from _list_files_below(folder / name, f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}"
 
@@ -338,8 +331,8 @@ def _back_up(path: PathAt, backup: PathAt) -> None:
     try:
         path.link_to(backup)
     except OSError:
-        # Where the file system has no hard links. The temporary name keeps half a copy from
-        # counting as a whole one.
+        # The file system has no hard links. The temporary name keeps half a copy from counting as a
+        # whole one after a crash.
         part = PathAt(backup.base, f"{backup.name}.part.tmp")
         copy_file(path, part)
         rename(part, backup)

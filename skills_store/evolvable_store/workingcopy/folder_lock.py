@@ -2,8 +2,8 @@
 
 `exclusive` serialises work on one folder. `FolderOwner` elects the one process that watches and
 synchronises all folders; the others only follow the library. Every election has a number, which is
-the name of the lock file. The owner with the highest number is the owner: one that was stopped and
-goes on finds a higher number, and stands back.
+the name of the lock file, and the highest number counts. A process that was stopped and continues
+finds a higher number, and is no owner any more.
 """
 
 import contextlib
@@ -22,12 +22,9 @@ from evolvable_store.errors import LibraryBusy
 STALE_SECONDS = 8.0
 """How long an owner that holds its lock may show no sign of life before another takes over."""
 
-_FLAGS = (
-    os.O_RDWR
-    | os.O_CREAT
-    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
-)
-# The systems differ in what they answer for a lock that is taken.
+_OPTIONAL_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
+_FLAGS = os.O_RDWR | os.O_CREAT | _OPTIONAL_FLAGS
+# The errors of the systems for a lock that another process holds.
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK)
 # Eight digits of the counter, a blank and ten of the process number, as `_beat` writes them.
 _BYTES = 19
@@ -37,11 +34,11 @@ MAX_NOTE = 2_000
 
 @contextlib.contextmanager
 def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
-    """Hold the lock of a file for the body. Raise LibraryBusy, which names `what`, after so many
-    seconds.
+    """Hold the lock of a file for the body.
 
-    Processes get it nearly in the order in which they ask: all but one wait for a second lock, the
-    place next in line. Other versions of this program use the same file with `filelock`.
+    Raise LibraryBusy, which names `what`, after `seconds`. Processes get the lock nearly in the
+    order in which they ask: all but one wait for a second lock, the place next in line. Other
+    versions of this program use the same file with `filelock`.
     """
     try:
         release = _take(path, seconds)
@@ -124,13 +121,11 @@ def is_held(path: Path) -> bool:
 
 
 class _Waiting:
-    """A thread that waits for a lock, because a system call cannot be told to wait for only so
-    long.
-    """
+    """A thread that waits for a lock: flock(2) itself takes no time limit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        # Guards `_done` and `_given_up`: exactly one side closes the file.
+        # Guards `_done` and `_given_up`: exactly one of the two threads closes the file.
         self._state = threading.Lock()
         self._error: OSError | None = None
         self._given_up = False
@@ -167,14 +162,14 @@ class _Waiting:
 class FolderOwner:
     """This process as a candidate for the ownership of a library's folders.
 
-    For one thread, `owns` for any.
+    One thread uses it; any may read `owns`.
     """
 
     def __init__(self, home: Path) -> None:
         self.place = home / "locks" / "owner"
         self._descriptor: int | None = None
         self._number, self._beats = 0, 0
-        self._seen, self._since = b"", time.monotonic()
+        self._last_beat, self._since = b"", time.monotonic()
         self._elected = False
         self._note = ""
 
@@ -182,14 +177,14 @@ class FolderOwner:
     def owns(self) -> bool:
         """Whether this process is the owner, and nobody has been elected since."""
         # A file of the next number means that somebody took over while this process was stopped.
-        return self._elected and not os.path.lexists(self._file(self._number + 1))
+        return self._elected and not os.path.lexists(self._locate_file(self._number + 1))
 
     def claim(self, note: str = "") -> bool:
-        """Become the owner when there is none, or the present one shows no life; return whether
-        this process is it.
+        """Become the owner when there is none, or when the present one shows no sign of life.
 
-        To be called again and again, by the owner as well: that is its sign of life. note: what
-        other processes shall know of the owner, see `owner_note`. Raise OSError.
+        Return whether this process is the owner. Call it at intervals, also as the owner: each call
+        is a sign of life. note: a text about the owner for other processes, see `owner_note`. Raise
+        OSError.
         """
         self._note = note
         if self._elected:
@@ -198,17 +193,17 @@ class FolderOwner:
                 return True
             self.release()
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        newest = self._newest()
+        newest = self._find_newest()
         # Another election took place since.
         if self._descriptor is None or newest != self._number:
             self._open(newest, os.O_CREAT)
         assert self._descriptor is not None
         if try_lock(self._descriptor):
             return self._win()
-        seen, now = self._read(), time.monotonic()
-        # The counter moved, whatever the clocks of the two processes say.
-        if seen != self._seen:
-            self._seen, self._since = seen, now
+        beat, now = self._read(), time.monotonic()
+        # The counter moved, so the owner lives, whatever the clocks of the two processes say.
+        if beat != self._last_beat:
+            self._last_beat, self._since = beat, now
         elif now - self._since > STALE_SECONDS:
             # The owner was stopped, or its computer is gone from a shared disk. It keeps its lock,
             # not its number.
@@ -232,10 +227,10 @@ class FolderOwner:
             return False
         self._beat()
         # Older lock files are of no use once a higher number is owned.
-        for number in self._numbers():
+        for number in self._list_numbers():
             if number < self._number:
                 with contextlib.suppress(OSError):
-                    os.unlink(self._file(number))
+                    os.unlink(self._locate_file(number))
         return True
 
     def _beat(self) -> None:
@@ -243,10 +238,8 @@ class FolderOwner:
         self._beats += 1
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         # Of fixed width, so that a reader never sees a part of an older, longer number.
-        os.write(
-            self._descriptor,
-            f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"),
-        )
+        beat = f"{self._beats % 10**8:08} {os.getpid():10}"
+        os.write(self._descriptor, beat.encode("ascii"))
         note = self._note.encode("utf-8", "replace")[:MAX_NOTE]
         with contextlib.suppress(OSError):  # such as a full disk: the sign of life counts
             if note:
@@ -259,25 +252,21 @@ class FolderOwner:
         return os.read(self._descriptor, _BYTES)
 
     def _open(self, number: int, flags: int) -> None:
-        descriptor = os.open(self._file(number), _FLAGS | flags, 0o600)
+        descriptor = os.open(self._locate_file(number), _FLAGS | flags, 0o600)
         self.release()
         self._descriptor, self._number = descriptor, number
-        self._seen, self._since = b"", time.monotonic()
+        self._last_beat, self._since = b"", time.monotonic()
 
     def owner(self) -> int:
-        """Return the process that was the owner when it last gave a sign of life, 0 when there
-        never was one.
-        """
+        """Return the number of the process that was the owner last, 0 when there never was one."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            return int(Path(self._file(self._newest())).read_bytes().split()[1])
+            return int(Path(self._locate_file(self._find_newest())).read_bytes().split()[1])
         return 0
 
     def owner_note(self) -> str | None:
-        """Return the note of the owner, '' where it has none; None where no process is the owner
-        now.
-        """
+        """Return the note of the owner, '' for none; None where no process is the owner now."""
         with contextlib.suppress(OSError):
-            descriptor = os.open(self._file(self._newest()), _FLAGS & ~os.O_CREAT)
+            descriptor = os.open(self._locate_file(self._find_newest()), _FLAGS & ~os.O_CREAT)
             try:
                 if not try_lock(descriptor):
                     os.lseek(descriptor, _BYTES, os.SEEK_SET)
@@ -286,13 +275,13 @@ class FolderOwner:
                 os.close(descriptor)
         return None
 
-    def _file(self, number: int) -> str:
+    def _locate_file(self, number: int) -> str:
         return os.path.join(self.place, f"{number}.lock")
 
-    def _newest(self) -> int:
-        return max(self._numbers(), default=1)
+    def _find_newest(self) -> int:
+        return max(self._list_numbers(), default=1)
 
-    def _numbers(self) -> list[int]:
+    def _list_numbers(self) -> list[int]:
         names = (
             name.removesuffix(".lock") for name in os.listdir(self.place) if name.endswith(".lock")
         )

@@ -1,9 +1,8 @@
-"""By which paths a person named the watched folders, and what keeps a folder from being read and
-written.
+"""The paths by which a person named the watched folders, and the obstacles to their use.
 
-A client's folder may be a link that a manager of dotfiles turns to another generation. The library
-watches where it led when it was named. So that a later turn is noticed, the names are kept in the
-library's home, and on this machine alone.
+A client's folder may be a link that a manager of dotfiles changes to another target. The library
+watches the folder to which the link led when it was named. The names are kept in the library's
+home, on this machine alone, so that a later change of the link is noticed.
 """
 
 import json
@@ -18,6 +17,7 @@ from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.openat import first_link
 
 _MAX_BYTES = 2**20
+"""Bytes of the file with the names that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class FolderObstacle:
 
 
 def is_read_only(place: Path) -> bool:
-    """Return whether nothing may be written into a directory: it lies in a store of packages, say.
+    """Return whether nothing may be written into a directory, such as one in a store of packages.
 
-    A directory that gives nobody the right to write counts for root too.
+    A directory whose mode gives nobody the right to write is read-only for root too.
     """
     try:
         status = os.stat(place)
@@ -53,14 +53,14 @@ class FolderNames:
     def of(self, folder: WatchedFolder) -> list[Path]:
         """Return the paths by which a person named the folder, the first one first.
 
-        None where that is not known.
+        Empty where none is known.
         """
         return [Path(name) for name in self._read().get(str(folder.path), ())]
 
     def remember(self, name: Path, folder: WatchedFolder) -> None:
-        """Keep a path by which a person named the folder.
+        """Store a path by which a person named the folder.
 
-        Its real path ends names that lead elsewhere now.
+        Names of the folder that lead elsewhere now are deleted.
         """
         names_by_folder, absolute = self._read(), os.path.abspath(name)
         here = [
@@ -82,8 +82,9 @@ class FolderNames:
             self._write(updated)
 
     def find_turned(self, name: Path, folders: Iterable[WatchedFolder]) -> WatchedFolder | None:
-        """Return the folder that this path led to when it was last named, if it and all other names
-        left it since.
+        """Return the folder that this path led to when it was last named.
+
+        None unless this path and all other names of the folder lead elsewhere now.
         """
         absolute = os.path.abspath(name)
         for folder in folders:
@@ -94,14 +95,14 @@ class FolderNames:
         return None
 
     def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
-        """Return why the folder is not read or written: a link in its path, or a name that leads
-        elsewhere.
+        """Return why the folder is not read or written, None for no reason.
+
+        The reasons are a link in its path, and names that all lead elsewhere.
         """
         # The watched path was real when it was added, so a link in it came later.
         link = first_link(folder.path)
         if link is not None:
-            # The author of the link decides what it leads to; nothing is read or removed because of
-            # it.
+            # The author of the link decides where it leads, so nothing is read or removed there.
             return FolderObstacle(
                 f"{link} is a symbolic link now; the watched folder there is neither read "
                 "nor written",
@@ -111,7 +112,7 @@ class FolderNames:
         names = self._read().get(str(folder.path), ())
         if names and not any(_leads_to(name, folder) for name in names):
             name = names[0]
-            place = _real(name)
+            place = _resolve(name)
             leads = f"leads to {place} now" if os.path.lexists(place) else "leads nowhere now"
             return FolderObstacle(
                 f"{name} {leads}, not to {folder.path}, which is neither read nor written any more",
@@ -142,10 +143,10 @@ def _is_path(name: object) -> bool:
 
 
 def _leads_to(name: str, folder: WatchedFolder) -> bool:
-    return _real(name) == str(folder.path)
+    return _resolve(name) == str(folder.path)
 
 
-def _real(name: str) -> str:
+def _resolve(name: str) -> str:
     try:
         return os.path.realpath(name)
     except (OSError, ValueError):

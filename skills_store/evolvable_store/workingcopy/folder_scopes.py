@@ -1,8 +1,8 @@
-"""Give watched folders another scope, and what they hold with them.
+"""Give watched folders and their resources another scope.
 
-A resource that only these folders hold gets the new scope, and keeps its history and all that is
-known of it. One that other folders hold too stays as it is, and these folders get a resource of
-their own with the same history.
+A resource that only these folders hold gets the new scope, and keeps its history and its evidence.
+One that other folders hold too stays as it is, and these folders get a resource of their own with
+the same history.
 """
 
 import re
@@ -16,14 +16,16 @@ from evolvable_store.storage import Binding, ReplayStep, WatchedFolder, Writer
 from evolvable_store.store import Store
 from evolvable_store.transaction import rename, replay
 
-MAX_VERSIONS = 100_000  # of a resource, copied into another scope
+MAX_VERSIONS = 100_000
+"""Versions of a resource that are copied into another scope."""
 
 
 @dataclass(slots=True)
 class ScopeChange:
     """The results of a change of scope.
 
-    renamed: the names before and after. copied: of resources that stayed too.
+    renamed: the names before and after. copied: the same of resources that also stay where they
+    were.
     """
 
     scope: str
@@ -41,20 +43,17 @@ def change_scope(
 ) -> ScopeChange:
     """Give these folders and their resources another scope; see the module.
 
-    keep: copy also what only these folders hold, as in a library where folders on other machines
-    may hold it. Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed
-    meanwhile; then it can be done again.
+    keep: copy all resources, as in a library where folders on other machines may hold them. Raises
+    LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be
+    done again.
     """
     done = ScopeChange(scope)
-    heads, own = _held_resources(store, folders)
-    names = _names(store, folders, heads, scope)
+    heads, own = _find_held_resources(store, folders)
+    names = _choose_names(store, folders, heads, scope)
     # An attempt before this one may have named them, and ended before the folders had their scope.
     heads = {number: head for number, head in heads.items() if head.ref != names[number]}
-    moving = [
-        head
-        for head in heads.values()
-        if head.id in own and not keep and not _is_signed(store, head)
-    ]
+    candidates = [head for head in heads.values() if head.id in own and not keep]
+    moving = [head for head in candidates if not _is_signed(store, head)]
     others = [head for head in heads.values() if head not in moving]
     copies = {head.id: _copy(store, head, names[head.id]) for head in others}
     done.renamed = [(head.ref, names[head.id]) for head in moving]
@@ -67,10 +66,9 @@ def change_scope(
             writer.rescope_folder(folder.id, scope)
 
     # After the copies: if this fails, they are found by their hash and used again.
-    rename(
-        store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish
-    )
-    # Last, when the folders hold the copies: the originals go, with their history kept.
+    new_names = [(head, names[head.id]) for head in moving]
+    rename(store.backend, _make_intent(store, scope), new_names, finish)
+    # Last, when the folders hold the copies: the originals are removed, and keep their history.
     for head in others:
         if head.id in own and not keep and head.version is not None:
             with store.transaction(Actor.HUMAN, f"belongs to the project {scope}") as tx:
@@ -78,16 +76,12 @@ def change_scope(
     return done
 
 
-def _held_resources(
+def _find_held_resources(
     store: Store, folders: Sequence[WatchedFolder]
 ) -> tuple[dict[int, Head], set[int]]:
-    """Return the heads of the resources in these folders, and the ids of those that no other folder
-    holds.
-    """
+    """Return the heads of the resources in these folders, and the ids of those only they hold."""
     bindings, ours = store.backend.bindings, {folder.id for folder in folders}
-    resources = {
-        binding.resource for folder in folders for binding in bindings.of_folder(folder).values()
-    }
+    resources = {binding.resource for binding in _list_bindings(store, folders)}
     elsewhere = {
         binding.resource
         for binding in bindings.of_resources(resources)
@@ -96,41 +90,39 @@ def _held_resources(
     return store.backend.heads_by_id(resources), resources - elsewhere
 
 
-def _names(
+def _choose_names(
     store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head], scope: str
 ) -> dict[int, Ref]:
-    """Return the new name of each resource: a number that it was given beside another of the scope
-    goes again.
+    """Return the new name of each resource.
+
+    A number that made its name unique in the old scope is dropped.
     """
     used: set[tuple[Kind, str]] = set()
-    found: dict[int, Ref] = {}
-    for binding in _bindings(store, folders):
+    refs: dict[int, Ref] = {}
+    for binding in _list_bindings(store, folders):
         head = heads.get(binding.resource)
-        if head is None or head.id in found:
+        if head is None or head.id in refs:
             continue
         directory_name = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
         # `pdf-2` was only needed beside another `pdf` of the old scope.
-        plain = (
-            directory_name
-            if re.fullmatch(rf"{re.escape(directory_name)}-\d+", head.name)
-            else head.name
-        )
+        is_numbered = re.fullmatch(rf"{re.escape(directory_name)}-\d+", head.name)
+        plain = directory_name if is_numbered else head.name
         name = next(
             name
-            for name in _numbered_names(plain)
+            for name in _generate_names(plain)
             if (head.kind, name) not in used and _is_free(store, head, name, scope)
         )
         used.add((head.kind, name))
-        found[head.id] = Ref(head.kind, name, scope)
-    return found
+        refs[head.id] = Ref(head.kind, name, scope)
+    return refs
 
 
-def _bindings(store: Store, folders: Iterable[WatchedFolder]) -> Iterator[Binding]:
+def _list_bindings(store: Store, folders: Iterable[WatchedFolder]) -> Iterator[Binding]:
     for folder in folders:
         yield from store.backend.bindings.of_folder(folder).values()
 
 
-def _numbered_names(name: str) -> Iterator[str]:
+def _generate_names(name: str) -> Iterator[str]:
     yield name
     for number in count(2):
         end = f"-{number}"
@@ -145,9 +137,8 @@ def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
 
 
 def _is_signed(store: Store, head: Head) -> bool:
-    """Return whether an operation on a resource is signed: a signature is of the name that it had
-    then.
-    """
+    """Return whether an operation on a resource is signed."""
+    # A signature covers the name of the resource, so such a resource is copied and not renamed.
     operations = {change.operation for change in store.backend.changes_to(head.id, 0)}
     return bool(store.backend.attestations.signed_operations(operations))
 
@@ -158,7 +149,7 @@ def _copy(store: Store, head: Head, ref: Ref) -> int:
     if existing is None:
         replay(
             store.backend,
-            _history(store, head, ref),
+            _read_history(store, head, ref),
             lambda writer, _: _copy_authors(writer, head, ref),
         )
         existing = store.head_or_none(ref) or store.head(ref)
@@ -171,7 +162,7 @@ def _copy_authors(writer: Writer, head: Head, ref: Ref) -> None:
         writer.copy_authors(head.id, copied_head.id)
 
 
-def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[ReplayStep]]]:
+def _read_history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[ReplayStep]]]:
     versions = store.backend.versions(head.id, MAX_VERSIONS)
     for version in reversed(versions):
         frozen = head.frozen and version.number == head.latest
@@ -181,10 +172,10 @@ def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[
     # The resource is removed, or points at an older version: one more step repeats that.
     if head.version != head.latest:
         last = ReplayStep(ref, head.version, head.latest, head.hash, head.frozen)
-        yield _intent(store, ref.scope or ""), [last]
+        yield _make_intent(store, ref.scope or ""), [last]
 
 
-def _intent(store: Store, scope: str) -> Intent:
+def _make_intent(store: Store, scope: str) -> Intent:
     return Intent(
         store.now(),
         Actor.HUMAN,

@@ -1,7 +1,7 @@
 """Read the files of an earlier commit of a repository, without running git.
 
 The repository is hostile input, as in `git_objects`: every walk is bounded, and a damaged
-repository is as none.
+repository counts as none.
 """
 
 import os
@@ -18,7 +18,7 @@ from evolvable_store.workingcopy.git_repository import DAMAGE, Repository, repos
 
 # Each commit is a read and an inflate, so this bounds the time of one look.
 MAX_COMMITS = 2_000
-"""Commits that are looked through, by the first parent."""
+"""Commits that are read, by the first parent."""
 
 _MAX_DEPTH = 40  # folders below one another
 _DIRECTORY, _LINK = 0o040000, 0o120000
@@ -41,10 +41,10 @@ class Commit:
 
 
 def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
-    """Yield the commits that HEAD of the repository around a folder leads to by first parents, the
-    newest first.
+    """Yield the commits of HEAD and its first parents in the repository around a folder.
 
-    Ends where there is no repository, where it cannot be read, and after `limit` commits.
+    The newest comes first. Ends where there is no repository, where it cannot be read, and after
+    `limit` commits.
     """
     try:
         repository, objects, _ = _open(folder)
@@ -70,8 +70,9 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
 
 
 def first_commit(folder: Path, limit: int = MAX_COMMITS) -> str:
-    """Return the commit without a parent that HEAD leads to by first parents, '' where it is
-    further than `limit`.
+    """Return the commit without a parent that HEAD leads to by first parents.
+
+    '' where it is not among the first `limit` commits.
     """
     return next((commit.id for commit in recent_commits(folder, limit) if not commit.parent), "")
 
@@ -87,19 +88,18 @@ def holds_commit(folder: Path, commit: str) -> bool:
 def commit_files(
     folder: Path, commit: str, max_files: int, max_bytes: int
 ) -> dict[str, bytes] | None:
-    """Return the files of a commit by their paths below a folder of its repository, None where it
-    cannot be read.
+    """Return the files of a commit by their paths below a folder of its repository.
 
-    Links, submodules and files whose paths no resource may have are left out. Raises TreeTooLarge.
+    None where the commit cannot be read. Links, submodules and files whose paths no resource may
+    have are left out. Raises TreeTooLarge.
     """
     try:
         repository, objects, id_size = _open(folder)
-        tree = _tree_below(
-            objects, bytes.fromhex(commit), id_size, folder.resolve().relative_to(repository.root)
-        )
-        found: dict[str, bytes] = {}
-        _collect(objects, tree, id_size, "", found, [max_files, max_bytes])
-        return found
+        inside = folder.resolve().relative_to(repository.root)
+        tree = _find_tree(objects, bytes.fromhex(commit), id_size, inside)
+        files: dict[str, bytes] = {}
+        _collect(objects, tree, id_size, "", files, [max_files, max_bytes])
+        return files
     except DAMAGE:
         return None
 
@@ -111,7 +111,7 @@ def _open(folder: Path) -> tuple[Repository, ObjectDatabase, int]:
     return around[0], *around[0].open_objects()
 
 
-def _tree_below(objects: ObjectDatabase, commit: bytes, id_size: int, place: Path) -> bytes:
+def _find_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: Path) -> bytes:
     first = objects.read(commit, "commit").partition(b"\n")[0]
     if not first.startswith(b"tree "):
         raise GitDamaged("a commit without a tree")
@@ -131,20 +131,24 @@ def _collect(
     tree: bytes,
     id_size: int,
     below: str,
-    found: dict[str, bytes],
+    files: dict[str, bytes],
     left: list[int],
 ) -> None:
+    """Add the files of a tree to `files`.
+
+    below: the path of the tree, '' or with a slash at its end. left: how many more files and bytes
+    may be read; a list, since all levels of the recursion share it.
+    """
     if below.count("/") > _MAX_DEPTH:
         raise TreeTooLarge
     for name, (mode, identity) in tree_entries(objects.read(tree, "tree"), id_size).items():
         path = below + os.fsdecode(name)
         if mode & _TYPE == _DIRECTORY:
-            _collect(objects, identity, id_size, f"{path}/", found, left)
+            _collect(objects, identity, id_size, f"{path}/", files, left)
         # 0o160000 is a submodule: a commit of another repository.
         elif mode & _TYPE not in (_LINK, 0o160000) and not path_problem(path):
             data = objects.read(identity, "blob")
-            # A list, since the limits are shared by all levels of the recursion.
             left[0], left[1] = left[0] - 1, left[1] - len(data)
             if min(left) < 0 or len(data) > MAX_FILE:
                 raise TreeTooLarge
-            found[path] = data
+            files[path] = data

@@ -17,9 +17,7 @@ MAX_INDEX = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class GitIndexEntry:
-    """The entry of one path: the id of its blob, and size and time of the file that git wrote or
-    read.
-    """
+    """The entry of one path: the id of its blob, and size and time of the file on disk."""
 
     identity: bytes
     size: int
@@ -48,7 +46,11 @@ def path_key(path: str) -> str:
 
 
 def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path) -> None:
-    """Read the entries of an index file (version 2 to 4) below a folder."""
+    """Add the entries of an index file (version 2 to 4) below a folder to `index`.
+
+    below: the path of the folder, '' for the root. git: the git directory, where a shared index
+    lies. Raise GitDamaged.
+    """
     # The format is that of gitformat-index(5).
     if data[:4] != b"DIRC" or len(data) < 12:
         raise GitDamaged("no index")
@@ -85,8 +87,9 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
 
 
 def _read_name(data: bytes, place: int, before: bytes) -> tuple[bytes, int]:
-    """Return a name of version 4, which says how much of the one before it drops, and where the
-    next entry begins.
+    """Return a name of version 4, and where the next entry begins.
+
+    before: the name before it. The entry says how many bytes of that one's end are dropped.
     """
     drop, used = -1, 0
     while True:
@@ -108,17 +111,12 @@ def _read_shared(
     """Read the shared index too, where this one says that it is split."""
     # Extensions follow the entries; the file ends with a hash.
     while place + 8 <= len(data) - id_size:
-        signature, size = (
-            data[place : place + 4],
-            struct.unpack_from(
-                ">I",
-                data,
-                place + 4,
-            )[0],
-        )
+        signature = data[place : place + 4]
+        (size,) = struct.unpack_from(">I", data, place + 4)
         if signature == b"link":
             name = data[place + 8 : place + 8 + id_size].hex()
             shared = read_bounded(git / f"sharedindex.{name}", MAX_INDEX)
-            if shared is not None:  # which names no further one
+            # No git directory, so that the shared index names no further one.
+            if shared is not None:
                 read_index(shared, id_size, below, index, Path(os.devnull))
         place += 8 + size

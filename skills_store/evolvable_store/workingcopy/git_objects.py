@@ -23,15 +23,22 @@ MAX_DELTAS = 64
 
 # git repacks at 50 packs by default; more than this is damage or an attack.
 MAX_PACKS = 1_000
-MAX_ALTERNATES = 16  # further folders of objects
+"""Files of packs and their indexes that are read."""
+
+MAX_ALTERNATES = 16
+"""Folders of objects that are read, with those that others name as alternates."""
 
 _IDS = 8 + 1024
 """Where the ids begin in a pack index: behind its signature and the counts by first byte."""
 
-# The last 64 candidates are read together: fewer system calls than a search down to one.
-_NEAR = 64  # ids that are read at once
+# The last candidates are read together: fewer system calls than a search down to one.
+_NEAR = 64
+"""Ids that are read at once."""
+
 # FAT and some network disks keep times to two seconds.
 _TICK_NS = 2 * 10**9
+"""The longest tick of a file system's clock, in nanoseconds."""
+
 _TYPES = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
 
@@ -83,7 +90,7 @@ def _open_file(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _modified_ns(folder: Path) -> int:
+def _read_modified_ns(folder: Path) -> int:
     try:
         return os.stat(folder).st_mtime_ns
     except OSError:
@@ -99,7 +106,7 @@ class ObjectDatabase:
         id_size: bytes of an id, 20 (sha1) or 32 (sha256).
         """
         self._id_size = id_size
-        self._folders = list(_with_alternates(folder))
+        self._folders = list(_find_object_folders(folder))
         self._packs: list[_Pack] = []
         self._ids: list[_IdTable] = []
         self._stamp: tuple[int, ...] | None = None
@@ -113,49 +120,50 @@ class ObjectDatabase:
         # Loose objects first: what git just wrote is seldom packed.
         if any(os.path.lexists(folder / name[:2] / name[2:]) for folder in self._folders):
             return True
-        return any(table.find(identity) is not None for table in self._tables())
+        return any(table.find(identity) is not None for table in self._read_tables())
 
     def read(self, identity: bytes, expected_type: str) -> bytes:
         """Return the content of an object of the type `expected_type`. Raise GitDamaged."""
-        kind, data = self._object(identity, MAX_DELTAS)
+        kind, data = self._read_object(identity, MAX_DELTAS)
         if kind != expected_type:
             raise GitDamaged(f"{identity.hex()} is a {kind}, not a {expected_type}")
         return data
 
-    def _object(self, identity: bytes, depth: int) -> tuple[str, bytes]:
+    def _read_object(self, identity: bytes, depth: int) -> tuple[str, bytes]:
         name = identity.hex()
         for folder in self._folders:
             packed = read_bounded(folder / name[:2] / name[2:], MAX_OBJECT)
             if packed is not None:
                 return _parse_loose(packed)
-        for pack in self._all_packs():
+        for pack in self._list_packs():
             if (offset := pack.offset_of(identity)) is not None:
                 return self._read_packed(pack, offset, depth)
         raise GitDamaged(f"{name} is missing")
 
-    def _all_packs(self) -> "list[_Pack]":
-        self._tables()
+    def _list_packs(self) -> "list[_Pack]":
+        self._read_tables()
         return self._packs
 
-    def _tables(self) -> "list[_IdTable]":
+    def _read_tables(self) -> "list[_IdTable]":
         """Return the tables of ids of all packs.
 
         They are read again when a folder of packs changed.
         """
         folders = [folder / "pack" for folder in self._folders]
-        stamp = tuple(map(_modified_ns, folders))
+        stamp = tuple(map(_read_modified_ns, folders))
         if stamp != self._stamp:
             entries = [path for folder in folders for path in _list_folder(folder)]
             # Counted before any is opened.
             if len(entries) > MAX_PACKS:
                 raise GitDamaged(f"{len(entries):,} files of packs")
             self._packs = [_Pack(path, self._id_size) for path in entries if path.suffix == ".idx"]
-            several = [path for path in entries if path.name == "multi-pack-index"]
+            shared = [path for path in entries if path.name == "multi-pack-index"]
             self._ids = [
                 *(pack.ids for pack in self._packs),
-                *(_several_packs(path, self._id_size) for path in several),
+                *(_read_multi_pack_index(path, self._id_size) for path in shared),
             ]
-            # A pack that comes within the same tick of the clock does not change the time again.
+            # A pack that comes within the same tick does not change the time again, so a stamp that
+            # young is not kept.
             self._stamp = stamp if time.time_ns() - max(stamp) > _TICK_NS else None
         return self._ids
 
@@ -163,7 +171,7 @@ class ObjectDatabase:
         if depth <= 0:
             raise GitDamaged("too many deltas")
         kind, size, data = pack.entry(offset)
-        # Not a delta.
+        # An object that is no delta.
         if kind in _TYPES:
             return _TYPES[kind], _inflate(data, size)
         if kind == _OFFSET_DELTA:
@@ -174,17 +182,17 @@ class ObjectDatabase:
             base_kind, base = self._read_packed(pack, offset - back, depth - 1)
         elif kind == _REFERENCE_DELTA:
             used = self._id_size
-            base_kind, base = self._object(data[:used], depth - 1)
+            base_kind, base = self._read_object(data[:used], depth - 1)
         else:
             raise GitDamaged(f"object type {kind}")
         return base_kind, _apply_delta(base, _inflate(data[used:], size))
 
 
 class _IdTable:
-    """The sorted ids of the objects in one pack or in several. It is read in pieces: it may have
-    hundreds of megabytes.
+    """The sorted ids of the objects in one pack or in several.
 
-    It is not mapped into memory: a file that is cut meanwhile would end the process.
+    It is read in pieces: it may have hundreds of megabytes. It is not mapped into memory: a file
+    that is cut meanwhile would end the process.
     """
 
     def __init__(self, path: Path, fanout: int, ids: int, id_size: int) -> None:
@@ -203,32 +211,29 @@ class _IdTable:
         high = min(self._fanout[identity[0]], self.count)
         while high - low > _NEAR:
             middle = (low + high) // 2
-            found = read_range(self.path, self._ids + middle * self._id_size, self._id_size)
-            low, high = (middle, high) if found <= identity else (low, middle)
-        ids = read_range(
-            self.path,
-            self._ids + low * self._id_size,
-            max(0, high - low) * self._id_size,
-        )
+            middle_id = read_range(self.path, self._ids + middle * self._id_size, self._id_size)
+            low, high = (middle, high) if middle_id <= identity else (low, middle)
+        start, length = self._ids + low * self._id_size, max(0, high - low) * self._id_size
+        ids = read_range(self.path, start, length)
         for number in range(len(ids) // self._id_size):
             if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
                 return low + number
         return None
 
 
-def _several_packs(path: Path, id_size: int) -> _IdTable:
+def _read_multi_pack_index(path: Path, id_size: int) -> _IdTable:
     """Return the ids of a multi-pack-index. Raise GitDamaged."""
     head = read_range(path, 0, 12)
     if head[:5] != b"MIDX\x01" or len(head) < 12:
         raise GitDamaged(f"{path.name} is no index of several packs of version 1")
     rows = read_range(path, 12, 12 * head[6])
-    found = {
+    chunks = {
         rows[at : at + 4]: struct.unpack_from(">Q", rows, at + 4)[0]
         for at in range(0, len(rows) - 11, 12)
     }
-    if b"OIDF" not in found or b"OIDL" not in found:
+    if b"OIDF" not in chunks or b"OIDL" not in chunks:
         raise GitDamaged(f"{path.name} has no table of ids")
-    return _IdTable(path, found[b"OIDF"], found[b"OIDL"], id_size)
+    return _IdTable(path, chunks[b"OIDF"], chunks[b"OIDL"], id_size)
 
 
 class _Pack:
@@ -244,14 +249,11 @@ class _Pack:
     def offset_of(self, identity: bytes) -> int | None:
         """Return where an object begins in the pack, None when it is not in it."""
         number = self.ids.find(identity)
-        return None if number is None else self._offset(number)
+        return None if number is None else self._read_offset(number)
 
-    def _offset(self, number: int) -> int:
+    def _read_offset(self, number: int) -> int:
         offsets = _IDS + self._count * (self._id_size + 4)
-        (offset,) = struct.unpack(
-            ">I",
-            read_range(self._index, offsets + 4 * number, 4),
-        )
+        (offset,) = struct.unpack(">I", read_range(self._index, offsets + 4 * number, 4))
         # A set top bit means that the offset is in the table of 8-byte numbers.
         if offset < 2**31:
             return int(offset)
@@ -259,8 +261,9 @@ class _Pack:
         return int(struct.unpack(">Q", read_range(self._index, place, 8))[0])
 
     def entry(self, offset: int) -> tuple[int, int, bytes]:
-        """Return the type, the size when inflated, and the packed bytes that begin here (and more
-        behind them).
+        """Return the type of an object, its size when inflated, and its packed bytes.
+
+        Bytes of the next objects may follow.
         """
         head = read_range(self._path, offset, 32)
         if not head:
@@ -274,28 +277,19 @@ class _Pack:
             shift, used = shift + 7, used + 1
         if size > MAX_OBJECT:
             raise GitDamaged(f"an object of {size:,} bytes")
-        # How long the packed form is stands nowhere: zlib's overhead is below a thousandth.
-        return (
-            kind,
-            size,
-            read_range(
-                self._path,
-                offset + used,
-                size + size // 1000 + 1024,
-            ),
-        )
+        # The pack does not say how long the packed form is: zlib's overhead is below a thousandth.
+        longest = size + size // 1000 + 1024
+        return kind, size, read_range(self._path, offset + used, longest)
 
 
-def _with_alternates(folder: Path) -> Iterator[Path]:
-    """Yield the object folders, each once: this one, and those that it and they name as
-    alternates.
-    """
-    waiting, seen = [folder], set[Path]()
-    while waiting and len(seen) < MAX_ALTERNATES:
+def _find_object_folders(folder: Path) -> Iterator[Path]:
+    """Yield this folder of objects and all its alternates, also those of alternates, each once."""
+    waiting, done = [folder], set[Path]()
+    while waiting and len(done) < MAX_ALTERNATES:
         here = waiting.pop(0)
-        if here in seen:
+        if here in done:
             continue
-        seen.add(here)
+        done.add(here)
         yield here
         alternates = read_bounded(here / "info" / "alternates", 65_536) or b""
         waiting += [
@@ -336,7 +330,7 @@ def _inflate(packed: bytes, size: int | None) -> bytes:
 
 
 def _parse_offset(data: bytes) -> tuple[int, int]:
-    """Return how far back the base of a delta begins, and how many bytes said so."""
+    """Return how far back the base of a delta begins, and the length of that number in bytes."""
     value, used = -1, 0
     while True:
         if used >= len(data) or used > 9:
@@ -349,8 +343,8 @@ def _parse_offset(data: bytes) -> tuple[int, int]:
 
 def _apply_delta(base: bytes, delta: bytes) -> bytes:
     """Return the object that a delta makes from its base."""
-    source, place = _varint(delta, 0)
-    target, place = _varint(delta, place)
+    source, place = _parse_varint(delta, 0)
+    target, place = _parse_varint(delta, place)
     if source != len(base) or target > MAX_OBJECT:
         raise GitDamaged("a delta of another base")
     result = bytearray()
@@ -383,7 +377,8 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
     return bytes(result)
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _parse_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and the place behind it."""
     value = shift = 0
     while True:
         if place >= len(data) or shift > 60:

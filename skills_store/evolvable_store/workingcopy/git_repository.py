@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from evolvable_store.workingcopy.git_index import (
@@ -64,8 +65,9 @@ _SMALL = 65_536  # bytes of a file such as HEAD; git writes at most a line
 _MAX_PACKED_REFS = 64 * 2**20
 _MAX_SYMBOLIC, _MAX_NESTED = 5, 100
 _DIRECTORY = 0o040000  # the mode that git gives a folder
-# Some three lines of the log.
-_MARK = 512  # bytes before a position in the log by which the position is known again
+# Bytes of the log before a position, some three lines: their digest tells whether the log is
+# still the same.
+_MARK = 512
 _LOCKS = ("index.lock", "HEAD.lock")
 # Commits that unfinished commands, fetches and stashes name, besides references.
 _STATES = ("FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REBASE_HEAD", "ORIG_HEAD", "refs/stash")
@@ -84,8 +86,9 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of HEAD's log: the commits before and after (None: there was none), and what moved
-    HEAD.
+    """One line of HEAD's log.
+
+    before, after: the commits, None for none. action: what moved HEAD.
     """
 
     before: bytes | None
@@ -111,7 +114,7 @@ class Repository:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The identity of a repository as seen from one folder."""
+        """The values that identify a repository around one folder."""
         return str(self.root), str(self._git), self._inside
 
     @property
@@ -127,22 +130,22 @@ class Repository:
         return file.relative_to(self.root).as_posix()
 
     def blobs(self, place: str, data: bytes) -> set[bytes] | None:
-        """Return as which blobs the repository holds these bytes; None when it cannot be read.
+        """Return the ids of the blobs that have these bytes; None when the repository is damaged.
 
-        place: relative to the root. A file is held too when git's own record of size and time in
-        the index says that it is as git wrote it, whatever filters did to its bytes.
+        place: relative to the root. A file counts as held, too, when size and time in the index say
+        that it is as git wrote it, whatever filters did to its bytes.
         """
         try:
             id_size = self._refresh()
-            blob_ids = _ids(data, id_size)
+            blob_ids = _compute_ids(data, id_size)
             index_entries = self._index.entries.get(path_key(place), ())
             # Without a path the blob could be anywhere, so it counts as held.
-            found = blob_ids & self._index.unnamed
+            held_ids = blob_ids & self._index.unnamed
             # Filters, such as line ends and LFS, make the bytes on disk differ from the blob.
             if index_entries and self._is_as_written(self.root / place, index_entries):
-                found = found | {entry.identity for entry in index_entries}
+                held_ids = held_ids | {entry.identity for entry in index_entries}
             objects = self.open_objects()[0]
-            return found | {
+            return held_ids | {
                 blob_id
                 for blob_id in blob_ids
                 if blob_id in self._index.entry_ids(place) or objects.holds(blob_id)
@@ -155,7 +158,7 @@ class Repository:
 
         Raise the errors of DAMAGE.
         """
-        blob_ids = _ids(data, self.open_objects()[1])
+        blob_ids = _compute_ids(data, self.open_objects()[1])
         return any(self.blob_at(commit, place) in blob_ids for commit in commits)
 
     def is_tracked(self, place: str) -> bool:
@@ -177,7 +180,7 @@ class Repository:
 
     def open_objects(self) -> tuple[ObjectDatabase, int]:
         """Return the objects of the repository, and the bytes of an id. Raise GitDamaged."""
-        common, id_size = self._layout()
+        common, id_size = self._read_layout()
         # Kept: opening reads the list of packs.
         if self._objects is None:
             self._objects = ObjectDatabase(common / "objects", id_size)
@@ -188,7 +191,7 @@ class Repository:
 
         Raise GitDamaged, ValueError.
         """
-        return self._commit(self._layout()[0])
+        return self._resolve_head(self._read_layout()[0])
 
     def blob_at(self, commit: bytes | None, place: str) -> bytes | None:
         """Return the id of the file that a commit, or a tree, has at a path; None for none.
@@ -196,43 +199,39 @@ class Repository:
         Raise GitDamaged.
         """
         objects, id_size = self.open_objects()
-        return _in_tree(objects, commit, id_size, place) if commit is not None else None
+        return _find_in_tree(objects, commit, id_size, place) if commit is not None else None
 
     def tips(self) -> set[bytes]:
         """Return the commits that HEAD, references and unfinished commands name.
 
         Raise the errors of DAMAGE.
         """
-        common, id_size = self._layout()
+        common, id_size = self._read_layout()
         _check_files(common)
-        found = {head} if (head := self._commit(common)) else set[bytes]()
+        ids = {self._resolve_head(common)}
         for folder in dict.fromkeys((self._git, common)):
             for name in _STATES:
                 lines = (read_bounded(folder / name, 2**20) or b"").splitlines()
-                found.update(
-                    filter(None, (_identity(line.split(b"\t")[0], id_size) for line in lines))
-                )
-        for path in _below(common / "refs" / "heads", common / "refs" / "remotes"):
-            found.update(
-                filter(None, [_identity((read_bounded(path, _SMALL) or b"").strip(), id_size)])
-            )
+                ids.update(_parse_id(line.split(b"\t")[0], id_size) for line in lines)
+        for path in _list_files_below(common / "refs" / "heads", common / "refs" / "remotes"):
+            ids.add(_parse_id((read_bounded(path, _SMALL) or b"").strip(), id_size))
         packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
         for line in packed.splitlines():
             text, _, reference = line.partition(b" ")
             if reference.startswith((b"refs/heads/", b"refs/remotes/")):
-                found.update(filter(None, [_identity(text, id_size)]))
-        if len(found) > MAX_TIPS:
-            raise GitDamaged(f"{len(found):,} references")
-        return found
+                ids.add(_parse_id(text, id_size))
+        commits = {commit for commit in ids if commit}
+        if len(commits) > MAX_TIPS:
+            raise GitDamaged(f"{len(commits):,} references")
+        return commits
 
     def automatic_merge(self) -> bytes | None:
         """Return the tree that git made of a merge with conflicts, None for none.
 
         Raise GitDamaged.
         """
-        return _identity(
-            (read_bounded(self._git / "AUTO_MERGE", _SMALL) or b"").strip(), self._layout()[1]
-        )
+        content = read_bounded(self._git / "AUTO_MERGE", _SMALL) or b""
+        return _parse_id(content.strip(), self._read_layout()[1])
 
     def is_merging(self) -> bool:
         """Return whether a merge is to be committed."""
@@ -247,72 +246,65 @@ class Repository:
             size = os.stat(path).st_size
         except OSError:
             return LogPosition()
-        return LogPosition(size, self._digest_before(size))
+        return LogPosition(size, self._hash_before(size))
 
     def log_since(self, position: LogPosition) -> list[LogLine] | None:
-        """Return the lines behind a position, oldest first, at most MAX_LOG bytes; None where the
-        log is another one.
+        """Return the lines behind a position, oldest first, at most MAX_LOG bytes of them.
 
-        Raise GitDamaged.
+        None where the position is of another log. Raise GitDamaged.
         """
-        path, (common, id_size) = self._git / "logs" / "HEAD", self._layout()
+        path, (common, id_size) = self._git / "logs" / "HEAD", self._read_layout()
         _check_files(common)
         if not os.path.lexists(path):
             return [] if position.offset == 0 else None
         # `git reflog expire` rewrites the log, so an offset alone could lie in the middle of
         # another line.
-        if self._digest_before(position.offset) != position.digest:
+        if self._hash_before(position.offset) != position.digest:
             return None
         start = max(position.offset, os.stat(path).st_size - MAX_LOG)
         lines = read_range(path, start, MAX_LOG).split(b"\n")[:-1]
         # Where the log was cut at MAX_LOG the first line is a part of one.
-        return [_log_line(line, id_size) for line in lines[start > position.offset :]]
+        return [_parse_log_line(line, id_size) for line in lines[start > position.offset :]]
 
-    def _digest_before(self, offset: int) -> str:
+    def _hash_before(self, offset: int) -> str:
+        """Return the digest of the last bytes of HEAD's log before an offset, '' without all of
+        them.
+        """
+        if not offset:
+            return ""
         start = max(0, offset - _MARK)
-        data = (
-            read_range(
-                self._git / "logs" / "HEAD",
-                start,
-                offset - start,
-            )
-            if offset
-            else b""
-        )
-        return hashlib.sha256(data).hexdigest() if len(data) == offset - start and offset else ""
+        data = read_range(self._git / "logs" / "HEAD", start, offset - start)
+        return hashlib.sha256(data).hexdigest() if len(data) == offset - start else ""
 
-    # What git is at
+    # What git is doing
 
     def lock(self, now: float) -> Path | None:
         """Return a lock of a git that is at work, None for none. now: seconds since 1970."""
         try:
-            common = self._layout()[0]
+            common = self._read_layout()[0]
         except DAMAGE:
             common = self._git
-        folders = dict.fromkeys((self._git, common, *_nested_git_directories(common)))
+        folders = dict.fromkeys((self._git, common, *_list_nested_git_directories(common)))
         # Also in linked work trees and submodules: their git may be writing the watched folder.
         for path in (folder / name for folder in folders for name in _LOCKS):
             # A lock from the future was planted, or the clock jumped.
-            if -_SKEW <= now - _changed_at(path) <= LOCK_SECONDS:
+            if -_SKEW <= now - _read_changed_at(path) <= LOCK_SECONDS:
                 return path
         return None
 
     def moved_at(self) -> float:
         """Return when index or HEAD moved last, in seconds since 1970."""
-        return max(_changed_at(self._git / name) for name in ("index", "HEAD", "logs/HEAD"))
+        return max(_read_changed_at(self._git / name) for name in ("index", "HEAD", "logs/HEAD"))
 
-    def _layout(self) -> tuple[Path, int]:
-        """Return the common directory and the size of an id."""
+    def _read_layout(self) -> tuple[Path, int]:
+        """Return the common directory and the bytes of an id."""
         commondir = read_bounded(self._git / "commondir", _SMALL)
         common = self._git / os.fsdecode(commondir.strip()) if commondir else self._git
         settings = (read_bounded(common / "config", 2**20) or b"").lower()
-        # Blanks, tabs and quotes are taken out below: git allows them around the value.
-        words = b"".join(
-            line.strip() for line in settings.splitlines() if b"objectformat" in line
-        ).replace(b" ", b"")
-        return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(
-            b'"', b""
-        ) else 20
+        lines = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line)
+        # git allows blanks, tabs and quotes around the value.
+        setting = lines.translate(None, b' \t"')
+        return common, 32 if b"objectformat=sha256" in setting else 20
 
     def _is_as_written(self, place: Path, index_entries: "list[GitIndexEntry] | tuple[()]") -> bool:
         try:
@@ -329,7 +321,7 @@ class Repository:
 
     def _refresh(self) -> int:
         """Read the index again if it changed; return the bytes of an id."""
-        id_size = self._layout()[1]
+        id_size = self._read_layout()[1]
         path = self._git / "index"
         try:
             status = os.stat(path)
@@ -345,7 +337,7 @@ class Repository:
             self._stamp = stamp
         return id_size
 
-    def _commit(self, common: Path) -> bytes | None:
+    def _resolve_head(self, common: Path) -> bytes | None:
         """Return the commit that HEAD names, None before the first one."""
         content = read_bounded(self._git / "HEAD", _SMALL)
         # A reference can name another one, and in a hostile repository itself.
@@ -357,12 +349,12 @@ class Repository:
                 return bytes.fromhex(text.decode("ascii"))
             name = os.fsdecode(text[4:].strip())
             _check_files(common)
-            content = self._reference(common, name)
+            content = self._read_reference(common, name)
             if content is None:
                 return None
         raise GitDamaged("HEAD names no commit")
 
-    def _reference(self, common: Path, name: str) -> bytes | None:
+    def _read_reference(self, common: Path, name: str) -> bytes | None:
         # The name comes from the repository and becomes a path.
         if name.startswith("/") or ".." in name.split("/"):
             raise GitDamaged("a reference outside of the repository")
@@ -379,27 +371,27 @@ class Repository:
 
 
 def repositories_around(folder: Path, place: Path | None = None) -> list[Repository]:
-    """Return the repositories whose work trees hold this folder, the nearest first; none outside of
-    repositories.
+    """Return the repositories whose work trees hold this folder, the nearest first.
 
-    place: instead, those that hold this place; what is read of an index is what lies below the
-    folder, or in the place where the folder is no part of that work tree.
+    place: return those that hold this place instead. Of an index the entries below the folder are
+    read, or those in the place where the folder is no part of that work tree.
     """
-    found: list[Repository] = []
+    repositories: list[Repository] = []
     start = folder if place is None else place
     inner = folder if start.is_relative_to(folder) else start
     for above in (start, *start.parents):
-        git = _git_directory(above)
-        if git is not None and len(found) < MAX_AROUND:
+        git = _find_git_directory(above)
+        if git is not None and len(repositories) < MAX_AROUND:
             below = inner if folder.is_relative_to(above) else above
             inside = below.relative_to(above).as_posix()
-            found.append(Repository(above, git, "" if inside == "." else inside))
-    return found
+            repositories.append(Repository(above, git, "" if inside == "." else inside))
+    return repositories
 
 
-def _git_directory(place: Path) -> Path | None:
-    """Return the git directory of a work tree, also of a linked one and of a submodule; None when
-    it is none.
+def _find_git_directory(place: Path) -> Path | None:
+    """Return the git directory of a work tree, None where the place is none.
+
+    A linked work tree and a submodule have one too.
     """
     git = place / ".git"
     try:
@@ -415,75 +407,73 @@ def _git_directory(place: Path) -> Path | None:
         content = read_bounded(git, _SMALL) or b""
     except GitDamaged:
         return None
-    return (
-        place / os.fsdecode(content[7:].strip())
-        if content.startswith(b"gitdir:") and b"\0" not in content
-        else None
-    )
+    if not content.startswith(b"gitdir:") or b"\0" in content:
+        return None
+    return place / os.fsdecode(content[7:].strip())
 
 
-def _ids(data: bytes, id_size: int) -> set[bytes]:
-    """Return the ids that a blob of these bytes may have: as they are, and with the line ends that
-    git keeps.
+def _compute_ids(data: bytes, id_size: int) -> set[bytes]:
+    """Return the ids that a blob of these bytes may have.
+
+    One is of the bytes as they are, the other with the line ends that git stores.
     """
     # sha1 is git's own name for the blob, and protects nothing here.
     make = hashlib.sha256 if id_size == 32 else hashlib.sha1
     # core.autocrlf stores line feeds where CR LF lies on disk.
     forms = {data, data.replace(b"\r\n", b"\n")} if b"\r\n" in data else {data}
-    return {
-        make(
-            b"blob %d\0" % len(form) + form,
-            usedforsecurity=False,
-        ).digest()
-        for form in forms
-    }
+    blobs = (b"blob %d\0" % len(form) + form for form in forms)
+    return {make(blob, usedforsecurity=False).digest() for blob in blobs}
 
 
-def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -> bytes | None:
+def _find_in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -> bytes | None:
     first = objects.read(commit, "commit").partition(b"\n")[0]
     if not first.startswith(b"tree "):
         raise GitDamaged("a commit without a tree")
-    found = bytes.fromhex(first[5:].decode("ascii", "replace"))
+    object_id = bytes.fromhex(first[5:].decode("ascii", "replace"))
     parts = os.fsencode(place).split(b"/")
     for depth, part in enumerate(parts):
-        entries = tree_entries(objects.read(found, "tree"), id_size)
+        entries = tree_entries(objects.read(object_id, "tree"), id_size)
         part_key = path_key(os.fsdecode(part))
         # The exact name first; on a file system that ignores case another spelling is the same
         # file.
         match = entries.get(part) or next(
-            (e for n, e in entries.items() if path_key(os.fsdecode(n)) == part_key), None
+            (entry for name, entry in entries.items() if path_key(os.fsdecode(name)) == part_key),
+            None,
         )
-        if match is None or (match[0] & 0o170000 == _DIRECTORY) is (depth == len(parts) - 1):
+        if match is None:
             return None
-        found = match[1]
-    return found
+        mode, object_id = match
+        is_last, is_folder = depth == len(parts) - 1, mode & 0o170000 == _DIRECTORY
+        if is_folder is is_last:
+            return None
+    return object_id
 
 
 def _check_files(common: Path) -> None:
-    """Raise GitDamaged where references and their logs are no files that this reader knows."""
+    """Raise GitDamaged where references and their logs are not stored in files of their own."""
     # A newer storage of references, which has no such files.
     if (common / "reftable").exists():
         raise GitDamaged("references are kept in a reftable")
 
 
-def _identity(text: bytes, id_size: int) -> bytes | None:
+def _parse_id(text: bytes, id_size: int) -> bytes | None:
     """Return the id that a text is, None for another text."""
     try:
-        found = bytes.fromhex(text.decode("ascii"))
+        object_id = bytes.fromhex(text.decode("ascii"))
     except ValueError:
         return None
     # All zeros mean "no commit".
-    return found if len(found) == id_size and any(found) else None
+    return object_id if len(object_id) == id_size and any(object_id) else None
 
 
-def _log_line(line: bytes, id_size: int) -> LogLine:
+def _parse_log_line(line: bytes, id_size: int) -> LogLine:
     ids, _, message = line.partition(b"\t")
     before, after = ids[: 2 * id_size], ids[2 * id_size + 1 : 4 * id_size + 1]
     action = message.partition(b":")[0].decode("utf-8", "replace")
-    return LogLine(_identity(before, id_size), _identity(after, id_size), action)
+    return LogLine(_parse_id(before, id_size), _parse_id(after, id_size), action)
 
 
-def _below(*folders: Path) -> Iterator[Path]:
+def _list_files_below(*folders: Path) -> Iterator[Path]:
     """Yield the regular files below these folders; no link is followed.
 
     Raise GitDamaged for too many.
@@ -501,21 +491,19 @@ def _below(*folders: Path) -> Iterator[Path]:
         yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-def _nested_git_directories(common: Path) -> list[Path]:
+def _list_nested_git_directories(common: Path) -> list[Path]:
     """Return the git directories of linked work trees and submodules."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for name in ("worktrees", "modules"):
         try:
             with os.scandir(common / name) as entries:
-                found += [
-                    Path(entry) for entry, _ in zip(entries, range(_MAX_NESTED), strict=False)
-                ]
+                folders += map(Path, islice(entries, _MAX_NESTED))
         except OSError:
             continue
-    return found
+    return folders
 
 
-def _changed_at(path: Path) -> float:
+def _read_changed_at(path: Path) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:

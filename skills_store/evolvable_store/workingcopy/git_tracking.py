@@ -15,12 +15,12 @@ from evolvable_store.workingcopy.git_repository import Repository, repositories_
 _MAX_RULES = 2**16
 """Bytes of one ignore file; a longer one ignores nothing.
 
-A file of 800 KB takes ten seconds of processor time.
+They bound the processor time: every rule is matched with every folder of a path.
 """
 
 
 class GitTracking(StrEnum):
-    """How git treats a file; the first ones let more people read it.
+    """How git treats a file, ordered by how many people can read it, the most first.
 
     UNTRACKED: not tracked, and no ignore file of the repository names it. The person's own ignore
     file is not read.
@@ -46,10 +46,9 @@ class _IgnoreRule:
 
 
 def read_git_tracking(file: Path) -> GitTracking:
-    """Return how git treats a file, which need not exist; a damaged index counts as one that tracks
-    it.
+    """Return how git treats a file, which need not exist.
 
-    file: absolute, without symbolic links.
+    A damaged index counts as one that tracks the file. file: absolute, without symbolic links.
     """
     around = repositories_around(file.parent)
     if not around:
@@ -58,17 +57,15 @@ def read_git_tracking(file: Path) -> GitTracking:
         return GitTracking.TRACKED
     # A repository inside of another hides its files from the outer one.
     nearest = around[0]
-    return (
-        GitTracking.IGNORED
-        if _is_ignored(nearest, nearest.place_of(file))
-        else GitTracking.UNTRACKED
-    )
+    is_ignored = _is_ignored(nearest, nearest.place_of(file))
+    return GitTracking.IGNORED if is_ignored else GitTracking.UNTRACKED
 
 
 def _is_ignored(repository: Repository, place: str) -> bool:
     path = tuple(place.split("/"))
-    rules = list(_rules(repository, path))
-    for depth in range(1, len(path) + 1):  # in a folder that is ignored every file is
+    rules = list(_list_rules(repository, path))
+    # From the root down: every file in a folder that is ignored is ignored.
+    for depth in range(1, len(path) + 1):
         above, is_folder = path[:depth], depth < len(path)
         # The last rule that fits decides, as in gitignore(5).
         last = next((rule for rule in reversed(rules) if _fits(rule, above, is_folder)), None)
@@ -77,7 +74,7 @@ def _is_ignored(repository: Repository, place: str) -> bool:
     return False
 
 
-def _rules(repository: Repository, path: tuple[str, ...]) -> Iterator[_IgnoreRule]:
+def _list_rules(repository: Repository, path: tuple[str, ...]) -> Iterator[_IgnoreRule]:
     """Yield the rules that may concern a path; of two that fit it, the later one counts."""
     yield from _read_rules(Path(repository.git) / "info" / "exclude", 0)
     for depth in range(len(path)):
@@ -105,25 +102,26 @@ def _parse(line: str, base: int) -> _IgnoreRule | None:
     pattern = text if ignores else text[1:]
     folders_only = pattern.endswith("/")
     pattern = pattern.removesuffix("/")
-    parts = tuple(map(_segment, pattern.removeprefix("/").split("/")))
+    parts = tuple(map(_convert_segment, pattern.removeprefix("/").split("/")))
     # A pattern without a slash fits at any depth.
     if "/" not in pattern:
         parts = ("**", *parts)
     return _IgnoreRule(base, parts, ignores, folders_only)
 
 
-def _segment(text: str) -> str:
+def _convert_segment(text: str) -> str:
     """Return one part of a pattern of git as `fnmatch` writes it."""
-    found, escaped = "", False
+    pattern, is_escaped = "", False
     # git accepts both signs of negation, fnmatch one.
     for char in text.replace("[^", "[!"):
-        if escaped:
-            found, escaped = found + (f"[{char}]" if char in "*?[" else char), False
+        if is_escaped:
+            pattern += f"[{char}]" if char in "*?[" else char
+            is_escaped = False
         elif char == "\\":
-            escaped = True
+            is_escaped = True
         else:
-            found += char
-    return found
+            pattern += char
+    return pattern
 
 
 def _fits(rule: _IgnoreRule, path: tuple[str, ...], is_folder: bool) -> bool:

@@ -1,7 +1,7 @@
-"""What bringing a folder and the library together did, told directory by directory.
+"""The records of a sync: its results by directory, and content that arrives from a folder.
 
-Content that arrives from a watched folder: who answers for it, and whether it is held until a
-person decides.
+Content that arrives has an identity that answers for it. A policy decides whether it is held until
+a person decides.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +15,9 @@ from evolvable_store.storage import WatchedFolder
 
 @dataclass(frozen=True, slots=True)
 class ImportedDirectory:
-    """A directory whose content became a version. `how`: 'new', 'edited', 'returned' or 'merged'.
+    """A directory whose content became a version.
 
-    principal: who answers for it.
+    how: 'new', 'edited', 'returned' or 'merged'. principal: who answers for it.
     """
 
     directory: str
@@ -37,9 +37,7 @@ class DirectoryIssue:
 
 @dataclass(frozen=True, slots=True)
 class HeldContent:
-    """A directory whose content waits as a proposal; `why`: in words, '' when it was
-    held before.
-    """
+    """A directory whose content waits as a proposal. why: as a text, '' when it was held before."""
 
     directory: str
     ref: Ref
@@ -79,18 +77,7 @@ class SyncReport:
 
     def add(self, other: "SyncReport") -> None:
         """Add the results of another sync of the same folder."""
-        for name in (
-            "taken",
-            "written",
-            "removed",
-            "bound",
-            "refused",
-            "warnings",
-            "conflicts",
-            "missing",
-            "held",
-            "replaced",
-        ):
+        for name in _LISTS:
             getattr(self, name).extend(getattr(other, name))
         self.unchanged |= other.unchanged
         self.again |= other.again
@@ -101,6 +88,13 @@ class SyncReport:
     def waiting(self) -> bool:
         """Whether a directory is missing that may come back."""
         return bool(self.missing)
+
+
+_LISTS = (
+    *("taken", "written", "removed", "bound", "refused"),
+    *("warnings", "conflicts", "missing", "held", "replaced"),
+)
+"""The fields of SyncReport that are lists."""
 
 
 def describe_results(syncs: Iterable[SyncReport]) -> list[str]:
@@ -143,10 +137,10 @@ REPOSITORY = Identity(Principal.REPOSITORY, "file")
 class IncomingDirectory:
     """A directory's content before it becomes a version of `ref`.
 
-    head: of the resource, None for a new one; before: the files that it has. identity: who answers
-    for the content. left_out: paths of what lies there and belongs to no version; that of a folder
-    ends with a slash. unclaimed_elsewhere: nobody answers for it, in a checkout of a system whose
-    objects are not read here.
+    head: of the resource, None for a new one. before: the files that it has. identity: who answers
+    for the content. left_out: paths of entries there that belong to no version; that of a folder
+    ends with a slash. unclaimed_elsewhere: nobody answers for the content, in a checkout of a
+    system whose objects are not read here.
     """
 
     folder: WatchedFolder

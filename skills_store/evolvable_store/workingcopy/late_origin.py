@@ -1,8 +1,7 @@
-"""Record who made a version, when that is learned after the import: from a client's hook, or when
-git has finished.
+"""Record who made a version when that is known only after the import.
 
-What was imported right before git finished is asked about again: until then git does not show that
-it was git.
+A client's hook tells it, or git's index and HEAD once git has finished. A directory that was
+imported while git was still writing is judged again then: before, nothing shows that git wrote it.
 """
 
 import time
@@ -26,12 +25,12 @@ def record_maker(
     gate: HoldPolicy | None,
     via: str,
 ) -> HeldContent | None:
-    """Record the maker of the newest version; where the gate holds it, serve the
-    version before it.
+    """Record the maker of the newest version; return the content that the gate holds, or None.
 
-    The file stays as it is. head: the newest version, which the directory holds. gate: None where
-    nothing is held. via: how the library knows; the operation that serves the version before, or
-    none, is of nobody and names it. Return what is held, None for nothing.
+    Where the gate holds it, the version before is served again, and the file stays as it is. head:
+    the newest version, which the directory holds. gate: None where nothing is held. via: how the
+    library knows the maker. The operation that serves the version before names it and has no
+    author.
     """
     base = head.latest - 1
     before = store.files(head, base) if base else {}
@@ -39,8 +38,8 @@ def record_maker(
         folder, directory, head.ref, head, before, store.files(head), identity
     )
     holding = gate(arrival) if gate is not None else None
-    # First who made it, then the hold: a crash in between leaves a version that the next look still
-    # judges as theirs.
+    # First the maker, then the hold: a crash in between leaves a version that the next judgement
+    # still counts as the maker's.
     store.backend.attestations.attribute([(head.id, head.latest)], store.now(), identity)
     if holding is None:
         return None
@@ -49,9 +48,8 @@ def record_maker(
     proposal = store.backend.held_directories.hold(
         folder, directory, head.tree, draft, store.now(), identity
     )
-    with store.transaction(
-        Actor.HUMAN, holding.reason, identity=Identity(Principal.UNKNOWN, via)
-    ) as tx:
+    nobody = Identity(Principal.UNKNOWN, via)
+    with store.transaction(Actor.HUMAN, holding.reason, identity=nobody) as tx:
         if base:
             tx.restore(head.ref, base, expected_version=head.version)
         else:
@@ -60,10 +58,9 @@ def record_maker(
 
 
 class RecentImports:
-    """The imports of one folder that nobody answers for, while git may still turn out to have
-    brought them.
+    """The imports of one folder that nobody answers for, and that git may still claim.
 
-    imported: by directory when that was, and as which version.
+    imported: directory -> the time of its import, and the number of its version.
     """
 
     def __init__(
@@ -74,18 +71,13 @@ class RecentImports:
         plan: SyncPlan,
         gate: HoldPolicy | None,
     ) -> None:
-        self._store, self._folder, self._status, self._plan, self._gate = (
-            store,
-            folder,
-            status,
-            plan,
-            gate,
-        )
+        self._store, self._folder, self._gate = store, folder, gate
+        self._status, self._plan = status, plan
         self.imported: dict[str, tuple[float, int]] = {}
 
     @property
     def directories(self) -> set[str]:
-        """The directories that `judge` asks about."""
+        """The directories that `judge` examines."""
         return set(self.imported)
 
     def note(self, directory: str, version: int) -> None:
@@ -97,7 +89,7 @@ class RecentImports:
 
         Return the contents that are held for it.
         """
-        origins, found = self._plan.origins, []
+        origins, held_contents = self._plan.origins, list[HeldContent]()
         for directory, (at, version) in list(self.imported.items()):
             moved = origins.moved_since(directory, at)
             # git moves the index after it wrote the files, so the answer is not final yet.
@@ -105,23 +97,21 @@ class RecentImports:
                 continue
             del self.imported[directory]
             held_content = self._record_git(directory, version) if moved else None
-            found += [held_content] if held_content else []
-        return found
+            held_contents += [held_content] if held_content else []
+        return held_contents
 
     def _record_git(self, directory: str, version: int) -> HeldContent | None:
-        """Record git as the maker of a version, if the directory and the resource still hold it and
-        git brought it.
+        """Record git as the maker of a version that git brought.
+
+        Nothing is recorded where the directory or the resource holds another version by now.
         """
-        binding = self._store.backend.bindings.of_directories(self._folder, [directory]).get(
-            directory
-        )
-        head = (
-            self._store.backend.heads_by_id([binding.resource])[binding.resource]
-            if binding
-            else None
-        )
+        bindings = self._store.backend.bindings.of_directories(self._folder, [directory])
+        if directory not in bindings:
+            return None
+        binding = bindings[directory]
+        head = self._store.backend.heads_by_id([binding.resource])[binding.resource]
         # The resource went on since; a later version has an author of its own.
-        if head is None or (head.version, head.latest) != (version, version):
+        if (head.version, head.latest) != (version, version):
             return None
         state = self._status.read_state(
             directory, binding, head, head.name, self._status.signature(directory), time.time_ns()

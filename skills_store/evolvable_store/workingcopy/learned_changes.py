@@ -1,16 +1,16 @@
-"""Find what was learned and is lost where the files of a directory were replaced, and not edited.
+"""Find learned changes that were lost when the files of a directory were replaced, not edited.
 
-Learned is what an agent changed, and what a person approved of an agent's or a review's proposal. A
-save on disk that loses it is the owner's edit or another program's update. It counts as replaced
+A change is learned when an agent made it, or a person approved an agent's or a review's proposal.
+Files on disk that lack it are the owner's edit, or another program replaced them. They count as
+replaced
 
-- where git or an installer is known to have written it, and learned lines are gone;
-- else where no learned line is left, something else changed in a place apart from all learned
-lines, and the content
-  is none that the resource had before.
+- where git or an installer is known to have written them, and learned lines are gone;
+- else where no learned line is left, another place than the learned lines changed too, and the
+  resource never had this content before.
 
-An owner who deletes learned lines in an editor, with whatever stands beside them, or returns to an
-older content, or keeps one of them, has edited: what is deleted stays deleted. One who deletes all
-of them and changes another place in the same save gets one proposal to put them back.
+An owner has edited who deletes learned lines and their neighbours, returns to an older content, or
+keeps one learned line: what is deleted stays deleted. An owner who deletes all of them, and changes
+another place in the same save, gets one proposal to put them back.
 """
 
 import re
@@ -32,14 +32,10 @@ PUT_BACK = "put back what was learned"
 """How the reason of a proposal begins, and of an operation, that puts learned lines back."""
 
 REPLACED = "replaced on disk"
-"""How the evidence of an operation begins that took in files which replaced those of
-the library.
-"""
+"""How the evidence of an operation begins that imported files which replaced the library's."""
 
 MERGED = "merged with what the library has"
-"""How the evidence of an operation begins that took in files from disk together with versions of
-the library.
-"""
+"""How the evidence of an operation begins that merged files on disk with the library's."""
 
 # The texts that approvals and runs write into their reasons and evidence.
 _LEARNED = re.compile(rf"proposal \d+ by (?!human|import)|evolution run |{re.escape(PUT_BACK)}")
@@ -57,9 +53,9 @@ class SourceKind(Enum):
 class LostChanges:
     """Learned changes that are missing in the files on disk.
 
-    base: the version that the files were updated from, which the learned version `head` goes back
-    to. lines: learned lines that are gone. files: of the head. source: what is known to have
-    written the files on disk.
+    base: the version that the files on disk were updated from, an ancestor of the learned version
+    `head`. files: of the head. lines: how many learned lines are gone. source: the program that is
+    known to have written the files on disk.
     """
 
     base: int
@@ -76,7 +72,7 @@ class LostChanges:
 
 @dataclass(slots=True)
 class _Learned:
-    """Lines that learning added and took away, by file; blank lines do not count."""
+    """Lines that learning added and removed, by file; blank lines do not count."""
 
     added: dict[str, Counter[str]] = field(default_factory=dict)
     removed: dict[str, Counter[str]] = field(default_factory=dict)
@@ -89,27 +85,29 @@ def lost_changes(
     source_of: Callable[[], SourceKind],
     was_in_source: Callable[[Files], bool],
 ) -> LostChanges | None:
-    """Return the learned changes that files on disk have lost; None where none are, or the owner
-    edited.
+    """Return the learned changes that files on disk have lost; None for none, or for an edit.
 
-    head: the version before, or the removed resource that comes back. source_of: returns what is
-    known to have written the files. was_in_source: whether the source itself had the content of a
-    version, as a commit of learned lines: then that was updated, and what is gone was taken away
-    there.
+    head: the version before, or the removed resource that comes back. source_of: returns the
+    program that is known to have written the files. was_in_source: tells whether the source itself
+    had the content of a version, as when learned lines were committed. Then the files are an update
+    of that version, and lines that are gone were removed in the source.
     """
-    learned = _learned_versions(store, head)
+    learned = _list_learned_versions(store, head)
     if not learned:
         return None
-    found = _versions(store, head)
+    operations = _list_operations(store, head)
     # The newest version that the source itself wrote; lessons before it were lost or kept with it.
-    base = max(
-        (number for number in found if _is_from_source(number, found[number], learned)), default=1
+    from_source = (
+        number
+        for number, operation in operations.items()
+        if _is_from_source(number, operation, learned)
     )
+    base = max(from_source, default=1)
     learned = [number for number in learned if number > base]
     if not learned:
         return None
     now = store.files(head, head.latest)
-    lines = _learned_lines(store, head, learned, now)
+    lines = _collect_learned_lines(store, head, learned, now)
     gone_count, kept_count = _count_gone(lines, disk)
     trees = {version.tree for version in store.backend.versions(head.id, MAX_VERSIONS)}
     # Asking git or an installer reads files, so only where something is gone.
@@ -118,66 +116,63 @@ def lost_changes(
     if not gone_count or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
         return None
     if source is not SourceKind.NONE:
-        newer = (number for number in sorted(found, reverse=True) if number > base)
+        newer = (number for number in sorted(operations, reverse=True) if number > base)
         base = next((number for number in newer if was_in_source(store.files(head, number))), base)
         return LostChanges(base, head, now, gone_count, source) if base < head.latest else None
-    return (
-        LostChanges(base, head, now, gone_count, source)
-        if not kept_count and _changes_apart(lines, now, disk)
-        else None
-    )
+    is_replaced = not kept_count and _has_change_apart(lines, now, disk)
+    return LostChanges(base, head, now, gone_count, source) if is_replaced else None
 
 
-def _versions(store: Store, head: Head) -> dict[int, Operation]:
+def _list_operations(store: Store, head: Head) -> dict[int, Operation]:
     """Return the operations of the newest versions of a resource, by number, oldest first."""
     if head.latest < 2:
         return {}
-    changes = [change for change in store.backend.changes_to(head.id, 0) if change.after][
-        -MAX_VERSIONS:
-    ]
-    return {change.after: store.operation(change.operation) for change in changes if change.after}
+    changes = [change for change in store.backend.changes_to(head.id, 0) if change.after]
+    newest = changes[-MAX_VERSIONS:]
+    return {change.after: store.operation(change.operation) for change in newest if change.after}
 
 
-def _learned_versions(store: Store, head: Head) -> list[int]:
+def _list_learned_versions(store: Store, head: Head) -> list[int]:
     """Return the versions of a resource that were learned, oldest first."""
-    found = store.backend.attestations.learned_candidates(head.id)
+    candidates = store.backend.attestations.learned_candidates(head.id)
     return sorted(
-        number for number, (own, texts) in found.items() if own or any(map(_LEARNED.match, texts))
+        number
+        for number, (own, texts) in candidates.items()
+        if own or any(map(_LEARNED.match, texts))
     )
 
 
 def _is_from_source(number: int, operation: Operation, learned: Collection[int]) -> bool:
-    """Return whether a version has the text of the source as it came."""
-    if number == 1 or any(text.startswith(REPLACED) for text in operation.intent.evidence):
+    """Return whether a version has the text of the source unchanged."""
+    evidence = operation.intent.evidence
+    if number == 1 or any(text.startswith(REPLACED) for text in evidence):
         return True
-    is_merged = any(text.startswith(MERGED) for text in operation.intent.evidence)
-    return operation.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (
-        is_merged or number in learned
-    )
+    if number in learned or any(text.startswith(MERGED) for text in evidence):
+        return False
+    return operation.principal in (Principal.REPOSITORY, Principal.IMPORT)
 
 
-def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files) -> _Learned:
+def _collect_learned_lines(
+    store: Store, head: Head, learned: Iterable[int], now: Files
+) -> _Learned:
     lines = _Learned()
     for number in learned:
-        before, after = (
-            store.files(head, number - 1),
-            store.files(head, number),
-        )
+        before, after = store.files(head, number - 1), store.files(head, number)
         for path in {*before, *after}:
-            old, new = _lines(before, path), _lines(after, path)
+            old, new = _count_lines(before, path), _count_lines(after, path)
             # A learned line that a later version removed is not lost.
-            head_lines = _lines(now, path)
+            head_lines = _count_lines(now, path)
             lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & head_lines)
             lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - head_lines)
     return lines
 
 
-def _lines(files: Files, path: str) -> Counter[str]:
-    """Return the lines of a file that are not blank; its hash where it is no text."""
-    return Counter(line.strip() for line in _text(files, path).split("\n") if line.strip())
+def _count_lines(files: Files, path: str) -> Counter[str]:
+    """Return how often each line stands in a file, without blank ones; of no text, its hash."""
+    return Counter(line.strip() for line in _read_text(files, path).split("\n") if line.strip())
 
 
-def _text(files: Files, path: str) -> str:
+def _read_text(files: Files, path: str) -> str:
     file = files.get(path)
     if file is None:
         return ""
@@ -188,37 +183,34 @@ def _text(files: Files, path: str) -> str:
 
 
 def _count_gone(lines: _Learned, disk: Files) -> tuple[int, int]:
-    """Return how many learned lines are gone from the files, and how many are there; of none added,
-    what came back.
+    """Return how many learned lines are gone from the files, and how many are there.
+
+    Where learning only removed lines, those that came back count as gone.
     """
-    disk_lines = {path: _lines(disk, path) for path in {*lines.added, *lines.removed}}
+    disk_lines = {path: _count_lines(disk, path) for path in {*lines.added, *lines.removed}}
     gone_count = sum((added - disk_lines[path]).total() for path, added in lines.added.items())
     kept_count = sum((added & disk_lines[path]).total() for path, added in lines.added.items())
-    # Where learning only removed lines, it is lost when they come back.
     if any(added.total() for added in lines.added.values()):
         return gone_count, kept_count
-    back = sum((removed & disk_lines[path]).total() for path, removed in lines.removed.items())
-    return back, sum(
-        (removed - disk_lines[path]).total() for path, removed in lines.removed.items()
-    )
+    back_count = sum((gone & disk_lines[path]).total() for path, gone in lines.removed.items())
+    absent_count = sum((gone - disk_lines[path]).total() for path, gone in lines.removed.items())
+    return back_count, absent_count
 
 
-def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
+def _has_change_apart(lines: _Learned, now: Files, disk: Files) -> bool:
     """Return whether a place changed in which no learned line stood or came back."""
     for path in {*now, *disk}:
-        learned = {
-            *lines.added.get(path, ()),
-            *lines.removed.get(path, ()),
-        }
-        places = _changed_places(_text(now, path), _text(disk, path))
+        learned = {*lines.added.get(path, ()), *lines.removed.get(path, ())}
+        places = _list_changed_places(_read_text(now, path), _read_text(disk, path))
         if any(place and learned.isdisjoint(place) for place in places):
             return True
     return False
 
 
-def _changed_places(old: str, new: str) -> list[set[str]]:
-    """Return the lines of each place that changed, before and after; only blank lines stand within
-    one.
+def _list_changed_places(old: str, new: str) -> list[set[str]]:
+    """Return the lines of each place that changed, those before and those after.
+
+    Two changes with only blank lines between them are one place.
     """
     before, after = old.split("\n"), new.split("\n")
     places, new_start, done = list[set[str]](), 0, 0

@@ -22,14 +22,14 @@ _COPY_NAMES = tuple(
         r"-(?:DESKTOP|LAPTOP|WIN|PC|SURFACE)-[A-Z0-9]{3,15}",
     )
 )
-"""The names that synchronisers give to the second of two versions; the group is the name of the
-first.
+"""The names that synchronisers give to the second of two versions.
+
+The group `original` is the name of the first.
 """
 
 
 def copied_from(place: Path, kind: Kind, files: Files) -> str:
-    """Return why a directory, or a single file, is a synchroniser's copy, and not imported; ''
-    where it is none.
+    """Return why a directory or single file is a synchroniser's copy, '' where it is none.
 
     It is a copy where its name is one that a synchroniser makes of another, the other lies beside
     it, and both heads give the same name. A person who makes a second resource of a copy gives it a
@@ -41,7 +41,7 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
     """
     single = is_single(kind, place.name)
     suffix = SINGLE_SUFFIX if single else ""
-    head_name = _head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
+    head_name = _read_head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
     if not head_name:
         return ""
     for pattern in _COPY_NAMES:
@@ -49,7 +49,7 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
         original = (match["original"] if match else "") + suffix
         # Name, neighbour and head together: a name alone, such as "report 2", may be the person's
         # choice.
-        if match and _name_on_disk(place.parent, original, kind, single) == head_name:
+        if match and _read_name_on_disk(place.parent, original, kind, single) == head_name:
             return (
                 f"it is a copy that a synchroniser made of {original}: keep one, or give it "
                 "another name in its head"
@@ -57,18 +57,16 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
     return ""
 
 
-def _name_on_disk(folder: Path, directory: str, kind: Kind, single: bool) -> str:
-    """Return the name that the head of the resource in this directory, or file, gives; '' where
-    there is none.
-    """
+def _read_name_on_disk(folder: Path, directory: str, kind: Kind, single: bool) -> str:
+    """Return the name in the head of the resource in this directory or file, '' for none."""
     main = main_file(kind, "")
     place = folder / directory if single else folder / directory / main
     try:
         reading = read_single(place, main, real=True)
     except OSError:
         return ""
-    return _head_name(reading.files[main].data) if main in reading.files else ""
+    return _read_head_name(reading.files[main].data) if main in reading.files else ""
 
 
-def _head_name(data: bytes) -> str:
+def _read_head_name(data: bytes) -> str:
     return summarize(parse_document(data)).name

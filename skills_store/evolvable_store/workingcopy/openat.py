@@ -22,17 +22,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-BY_DESCRIPTOR = (
-    os.name == "posix"
-    and {
-        os.open,
-        os.mkdir,
-        os.rename,
-        os.unlink,
-        os.stat,
-    }
-    <= os.supports_dir_fd
-)
+_NEEDED = {os.open, os.mkdir, os.rename, os.unlink, os.stat}
+BY_DESCRIPTOR = os.name == "posix" and os.supports_dir_fd >= _NEEDED
 """Whether this system can look a name up in an open directory."""
 
 _FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_CLOEXEC"))
@@ -46,7 +37,7 @@ _NOT_ENTERED = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
 
 
 def is_link(status: os.stat_result) -> bool:
-    """Return whether this (of lstat) is a link to somewhere else."""
+    """Return whether this status, of lstat, is that of a link."""
     # On Windows junctions are links too: reparse points with the name surrogate bit.
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & 0x20000000)
 
@@ -59,9 +50,7 @@ def link_error(path: Path) -> OSError:
 
 
 def first_link(path: Path) -> Path | None:
-    """Return the first component of an absolute path that is a symbolic link, None for a path
-    without links.
-    """
+    """Return the first part of an absolute path that is a symbolic link, None without links."""
     # From the root down: the first link decides where all below it leads.
     for above in (*reversed(path.parents), path):
         try:
@@ -73,11 +62,10 @@ def first_link(path: Path) -> Path | None:
 
 
 def link_out_of_repository(path: Path) -> tuple[Path, Path] | None:
-    """Return a link in the path that lies in a repository and leads out of it, or into its `.git`,
-    and the repository.
+    """Return the first link in the path that leads out of its repository, and the repository.
 
-    None when no link does. A repository brings such links, so they decide nothing; a person's own,
-    outside of repositories, do.
+    None when no link does. One that leads into the repository's `.git` counts too. Such a link came
+    with the repository, so it is not followed. A person's own link, outside of repositories, is.
     """
     path = Path(os.path.abspath(path))
     target = Path(os.path.realpath(path))
@@ -158,27 +146,22 @@ class PathAt:
 
     @property
     def path(self) -> Path:
-        """Return the path for messages and for later.
-
-        Only operations of this class are safe from links.
+        """The path for messages and for later use; only operations of this class are safe from
+        links.
         """
         return Path(os.fspath(self))
 
     @property
     def parents(self) -> "list[PathAt]":
-        """Return the paths between the open directory and this one, the nearest first."""
+        """The paths between the open directory and this one, the nearest first."""
         parts = self.name.split("/")
-        return [
-            PathAt(
-                self.base,
-                "/".join(parts[:depth]),
-            )
-            for depth in range(len(parts) - 1, 0, -1)
-        ]
+        depths = range(len(parts) - 1, 0, -1)
+        return [PathAt(self.base, "/".join(parts[:depth])) for depth in depths]
 
     def locate(self) -> "_Located":
-        """Open the directory that holds the last name; yield that name and `dir_fd`, as functions
-        of `os` take them.
+        """Return a context that opens the directory which holds the last name.
+
+        It yields that name and `dir_fd`, as functions of `os` take them.
         """
         return _Located(self)
 
@@ -297,7 +280,7 @@ class PathAt:
 class _Located:
     """The open directory that holds the last name of a path, for a `with` block.
 
-    An update enters some sixty.
+    A class and no generator: an update enters some sixty of them.
     """
 
     __slots__ = ("_at", "_fd")
@@ -336,7 +319,7 @@ def _descend(top: int, names: Sequence[str], path: str | Path, last: int) -> int
         try:
             inner = os.open(name, last if number == end else _PASS, dir_fd=fd)
         except OSError as error:
-            raise _not_entered(error, fd, name, Path(path, *names[:number])) from None
+            raise _make_entry_error(error, fd, name, Path(path, *names[:number])) from None
         finally:
             # Each descriptor on the way is closed as soon as the next one is open.
             if fd != top:
@@ -350,10 +333,10 @@ def _enter(fd: int, name: str, at: PathAt, flags: int) -> int:
     try:
         return os.open(name, flags, dir_fd=fd)
     except OSError as error:
-        raise _not_entered(error, fd, name, at.path) from None
+        raise _make_entry_error(error, fd, name, at.path) from None
 
 
-def _not_entered(error: OSError, fd: int, name: str, path: Path) -> OSError:
+def _make_entry_error(error: OSError, fd: int, name: str, path: Path) -> OSError:
     """Return the error that says why a directory could not be opened."""
     if error.errno in _NOT_ENTERED and _is_link_at(fd, name):
         return link_error(path)
@@ -389,18 +372,17 @@ def exchange(first: PathAt | Path, second: PathAt | Path) -> None:
     Raises OSError: FileNotFoundError when either is missing, an errno of UNSUPPORTED where it
     cannot be done.
     """
-    _call(first, second, _SWAP if sys.platform == "darwin" else _EXCHANGE)
+    _call_rename(first, second, _SWAP if sys.platform == "darwin" else _EXCHANGE)
 
 
 def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
-    """Rename `source` to `target`, which must not exist. Raises FileExistsError when it does, or
-    another OSError.
+    """Rename `source` to `target`, which must not exist.
 
-    Where the system has no such call, a target made in the instant between look and rename may be
-    replaced.
+    Raises FileExistsError when it does, or another OSError. Where the system has no such call, a
+    target that is made between the look and the rename may be replaced.
     """
     try:
-        _call(source, target, _EXCL if sys.platform == "darwin" else _NOREPLACE)
+        _call_rename(source, target, _EXCL if sys.platform == "darwin" else _NOREPLACE)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
@@ -410,8 +392,7 @@ def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
 
 
 def move(source: PathAt, target: PathAt) -> None:
-    """Move a file, a link or a directory to a place that does not exist, also to another file
-    system.
+    """Move a file, a link or a directory to a free place, also on another file system.
 
     Raise OSError; then `source` is still there, and what was copied of it stays at `target`.
     """
@@ -422,7 +403,7 @@ def move(source: PathAt, target: PathAt) -> None:
         if error.errno != errno.EXDEV:
             raise
         _copy_tree(source, target)
-        # After the whole copy.
+        # After the whole copy: a crash leaves one of the two whole.
         source.remove_tree()
 
 
@@ -475,17 +456,15 @@ def _locate(path: PathAt | Path) -> AbstractContextManager[tuple[str, int | None
     return path.locate() if isinstance(path, PathAt) else nullcontext((os.fspath(path), None))
 
 
-def _call(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:
+def _call_rename(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:
     call = _system_call()
     with _locate(source) as (name, fd), _locate(target) as (new, new_fd):
         source_fd, target_fd = (_HERE if at is None else at for at in (fd, new_fd))
         # As os.rename does, so that audit hooks see these calls too.
         sys.audit("os.rename", source, target, source_fd, target_fd)
-        code = (
-            call(source_fd, os.fsencode(name), target_fd, os.fsencode(new), flags)
-            if call
-            else errno.ENOSYS
-        )
+        code = errno.ENOSYS
+        if call:
+            code = call(source_fd, os.fsencode(name), target_fd, os.fsencode(new), flags)
     if code:
         raise OSError(code, os.strerror(code), str(source), None, str(target))
 
@@ -495,7 +474,7 @@ RenameCall = Callable[[int, bytes, int, bytes, int], int]
 
 @cache
 def _system_call() -> RenameCall | None:
-    """Return a function that gives 0 or an errno; None where there is no such call."""
+    """Return a function that returns 0 or an errno; None where the system lacks the call."""
     if sys.platform not in ("linux", "darwin"):
         return None
     import ctypes
@@ -520,8 +499,6 @@ def _system_call() -> RenameCall | None:
 
     if hasattr(library, _NAME):
         return by_name
-    return (
-        by_number
-        if sys.platform == "linux" and platform.machine() in _SYSCALL and sys.maxsize > 2**32
-        else None
-    )
+    # A 32-bit program on a 64-bit system has other numbers.
+    has_number = platform.machine() in _SYSCALL and sys.maxsize > 2**32
+    return by_number if sys.platform == "linux" and has_number else None

@@ -35,12 +35,13 @@ from evolvable_store.workingcopy.git_repository import (
 )
 from evolvable_store.workingcopy.incoming import REPOSITORY
 
-# Some ten thousand repositories.
+# Room for some ten thousand repositories.
 _MAX_BYTES = 2**22
+"""Bytes of the file with the positions that are read."""
 
 
 class GitPositions:
-    """The positions for one watched folder of a library."""
+    """The positions of the logs of the repositories around one watched folder."""
 
     def __init__(self, home: Path, folder: WatchedFolder) -> None:
         self._file, self._folder = home / GIT_POSITIONS, str(folder.path)
@@ -52,9 +53,9 @@ class GitPositions:
         return self._load() is None
 
     def of(self, repository: Repository) -> LogPosition | None:
-        """Return from where on the log of a repository counts; None where it counts nothing.
+        """Return the position from which the log of a repository counts, None for nowhere.
 
-        A repository that was made in a folder since counts from its beginning.
+        The log of a repository that was made since the import counts from its beginning.
         """
         positions = self._load()
         # A repository that is not noted was made after the folder was imported.
@@ -89,33 +90,31 @@ class GitPositions:
         if self._positions is None:
             rows = _read(self._file).get(self._folder)
             if isinstance(rows, dict):
-                self._positions = {git: _position(row) for git, row in rows.items()}
+                self._positions = {git: _parse_position(row) for git, row in rows.items()}
         return self._positions
 
 
-def _position(row: object) -> LogPosition:
-    if (
-        isinstance(row, list)
-        and len(row) == 2
-        and isinstance(row[0], int)
-        and isinstance(row[1], str)
-    ):
-        return LogPosition(max(0, row[0]), row[1])
-    return LogPosition(0, "unreadable")  # which no log has: nothing counts
+def _parse_position(row: object) -> LogPosition:
+    if isinstance(row, list) and len(row) == 2:
+        offset, digest = row
+        if isinstance(offset, int) and isinstance(digest, str):
+            return LogPosition(max(0, offset), digest)
+    # No log has this digest, so nothing of the log counts.
+    return LogPosition(0, "unreadable")
 
 
 def _read(file: Path) -> dict[str, object]:
     try:
         with open(file, "rb") as stream:
-            found = json.loads(stream.read(_MAX_BYTES))
+            content = json.loads(stream.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 # Each line can cost two walks down a tree; a person seldom moves HEAD so often between two saves.
 MAX_LINES = 200
-"""Lines of a log that are followed, the newest."""
+"""Lines of a log that are read, the newest."""
 
 # Only these make a commit of the work tree; a merge or a rebase brings what others wrote.
 _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
@@ -127,6 +126,7 @@ _PULLS = ("pull", "merge", "rebase")
 """Beginnings of the names in HEAD's log of actions that bring the work of others."""
 
 _OTHER_SYSTEMS = (".jj", ".hg", ".svn")
+"""The folders of version control systems whose objects are not read here."""
 
 Makers = Callable[[bytes], set[Principal]]
 """Returns the principals of the library's versions that have a file of these bytes."""
@@ -154,7 +154,7 @@ class _Bringer(Enum):
 
 
 class OriginResolver:
-    """Who answers for files of one watched folder."""
+    """Tells who answers for files of one watched folder."""
 
     def __init__(self, folder: WatchedFolder, home: Path, makers: Makers) -> None:
         """home: the library's folder."""
@@ -171,31 +171,31 @@ class OriginResolver:
         return [self._repositories.setdefault(repository.key, repository) for repository in around]
 
     def take_in(self) -> None:
-        """Note how far the logs of the repositories go, where the folder was not seen before."""
+        """Note where the logs of the repositories end, for a folder that is imported first."""
         if self._positions.is_new:
             self._positions.remember(self.repositories())
 
     def activity(self, directory: str = "") -> str:
         """Return the activity of git around a directory, '' for none."""
         around = self.repositories(self._folder.path / directory)
-        return next(filter(None, map(_activity, around)), "")
+        return next(filter(None, map(_describe_activity, around)), "")
 
     def moved_since(self, directory: str, at: float) -> bool:
-        """Return whether git moved the index or HEAD around a directory right after a time (seconds
-        since 1970).
+        """Return whether git moved the index or HEAD around a directory right after a time.
+
+        at: seconds since 1970.
         """
         around = self.repositories(self._folder.path / directory)
         return any(at <= repository.moved_at() <= at + MOVED_SECONDS for repository in around)
 
     def is_other_system(self, directory: str) -> bool:
-        """Return whether a directory lies in a checkout of another system than git, whose objects
-        nobody reads here.
+        """Return whether a directory lies in a checkout of another system than git.
+
+        The objects of such a system are not read here.
         """
         place = self._folder.path / directory
-        above = (place, *place.parents)
-        return any(
-            os.path.lexists(folder / name) for folder in above for name in _OTHER_SYSTEMS
-        ) and not self.repositories(place)
+        markers = (folder / name for folder in (place, *place.parents) for name in _OTHER_SYSTEMS)
+        return any(map(os.path.lexists, markers)) and not self.repositories(place)
 
     @property
     def is_new(self) -> bool:
@@ -230,33 +230,34 @@ class OriginResolver:
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
             return FileOrigin(otherwise)
-        found = self._bringers(directory, changed, files, links, is_new=is_new)
+        bringer_by_path = self._find_bringers(directory, changed, files, links, is_new=is_new)
         # Only a change that nobody answers for waits for git: others are known already.
         unclaimed = otherwise.principal is Principal.UNKNOWN
-        busy = next(filter(None, map(_activity, around)), "") if unclaimed else ""
-        lock = busy if any(_lock(repository) for repository in around) else ""
-        bringers = set(found.values())
+        busy = next(filter(None, map(_describe_activity, around)), "") if unclaimed else ""
+        lock = busy if any(_describe_lock(repository) for repository in around) else ""
+        bringers = set(bringer_by_path.values())
         # One file from git is enough: what it says can steer an agent.
         if _Bringer.GIT in bringers:
-            brought = [path for path, bringer in found.items() if bringer is _Bringer.GIT]
-            places = {self._place(directory, path, links): files[path].data for path in brought}
-            commit = self._newest_pulled_commit(places) if follows else ""
-            waits = self._waits(directory, lock if commit or not follows else busy)
+            brought = [path for path, who in bringer_by_path.items() if who is _Bringer.GIT]
+            places = {self._locate(directory, path, links): files[path].data for path in brought}
+            commit = self._find_newest_pulled_commit(places) if follows else ""
+            waits = self._find_wait_reason(directory, lock if commit or not follows else busy)
             return FileOrigin(
                 followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits
             )
         # Every file is somebody's already, so git has nothing to add.
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         identity = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
-        return FileOrigin(identity, self._waits(directory, "" if settled else busy))
+        return FileOrigin(identity, self._find_wait_reason(directory, "" if settled else busy))
 
     def was_committed(self, directory: str, files: Files, disk: Files) -> bool:
-        """Return whether commits of HEAD's log had all of a version's files that differ from those
-        on disk now.
+        """Return whether commits of HEAD's log had those files of a version that differ from disk.
+
+        files: of the version. disk: the files as they lie there now.
         """
         differ = [path for path in files if path not in disk or files[path].data != disk[path].data]
         return bool(differ) and all(
-            self._was_committed_at(self._place(directory, path, {}), files[path].data)
+            self._was_committed_at(self._locate(directory, path, {}), files[path].data)
             for path in differ
         )
 
@@ -264,11 +265,8 @@ class OriginResolver:
         for repository in self.repositories(place.parent):
             inside, position = repository.place_of(place), self._positions.of(repository)
             try:
-                lines = (
-                    (repository.log_since(position) or [])[-MAX_LINES:]
-                    if position is not None
-                    else []
-                )
+                log = repository.log_since(position) if position is not None else None
+                lines = (log or [])[-MAX_LINES:]
                 commits = dict.fromkeys(
                     commit for line in lines for commit in (line.before, line.after)
                 )
@@ -278,8 +276,8 @@ class OriginResolver:
                 continue
         return False
 
-    def _waits(self, directory: str, why: str) -> str:
-        """Return why a directory waits, '' for no reason or after as long as a lock counts."""
+    def _find_wait_reason(self, directory: str, why: str) -> str:
+        """Return why a directory waits; '' for no reason, or once it waited for LOCK_SECONDS."""
         if not why:
             self._first_waited.pop(directory, None)
             return ""
@@ -287,7 +285,7 @@ class OriginResolver:
         since = self._first_waited.setdefault(directory, time.monotonic())
         return why if time.monotonic() - since <= LOCK_SECONDS else ""
 
-    def _bringers(
+    def _find_bringers(
         self,
         directory: str,
         changed: Iterable[str],
@@ -297,40 +295,40 @@ class OriginResolver:
         is_new: bool,
     ) -> dict[str, _Bringer]:
         """Return the bringer of each of these files, by the repositories around."""
-        found: dict[str, _Bringer] = {}
-        loose: set[str] = set()
+        bringer_by_path: dict[str, _Bringer] = {}
+        untracked: set[str] = set()
         for path in changed:
-            place = self._place(directory, path, links)
+            place = self._locate(directory, path, links)
             data = files[path].data
             around = self.repositories(place.parent)
             if is_new:
                 self._positions.remember_new(around)
-            found[path] = self._bringer(around, place, data, is_new=is_new)
-            if found[path] is _Bringer.GIT and not any(
-                repository.is_tracked(repository.place_of(place)) for repository in around
-            ):
-                loose.add(path)
-        if _Bringer.NOBODY in found.values():
-            # Of a file that git does not track it has a copy elsewhere, such as a licence beside
-            # what somebody wrote.
-            found.update(dict.fromkeys(loose, _Bringer.NOBODY))
-        return found
+            bringer = self._find_bringer(around, place, data, is_new=is_new)
+            bringer_by_path[path] = bringer
+            if bringer is _Bringer.GIT and not _is_tracked(around, place):
+                untracked.add(path)
+        if _Bringer.NOBODY in bringer_by_path.values():
+            # git has the bytes of an untracked file at another path, such as a licence that
+            # somebody copied beside a skill of their own.
+            bringer_by_path.update(dict.fromkeys(untracked, _Bringer.NOBODY))
+        return bringer_by_path
 
-    def _place(self, directory: str, path: str, links: Mapping[str, Path]) -> Path:
+    def _locate(self, directory: str, path: str, links: Mapping[str, Path]) -> Path:
         """Return where a file of a directory lies."""
         place = self._folder.path / directory
         return links.get(path, place / path if place.is_dir() else place)
 
-    def _newest_pulled_commit(self, places: Mapping[Path, bytes]) -> str:
-        """Return the newest commit with which a pull brought these files; '' where another act
-        brought one of them.
+    def _find_newest_pulled_commit(self, places: Mapping[Path, bytes]) -> str:
+        """Return the newest commit with which a pull brought these files.
+
+        '' where another action than a pull brought one of them.
         """
         commits = [
-            self._pulled_commit(place, data) for place, data in places.items() if data.strip()
+            self._find_pulled_commit(place, data) for place, data in places.items() if data.strip()
         ]
         return commits[-1] if commits and all(commits) else ""
 
-    def _pulled_commit(self, place: Path, data: bytes) -> str:
+    def _find_pulled_commit(self, place: Path, data: bytes) -> str:
         for repository in self.repositories(place.parent):
             inside, position = repository.place_of(place), self._positions.of(repository)
             blobs = repository.blobs(inside, data)
@@ -343,31 +341,30 @@ class OriginResolver:
                         for commit in (line.before, line.after)
                     )
                     if now and not was:
-                        return (
-                            line.after.hex()[:7]
-                            if line.after and line.action.startswith(_PULLS)
-                            else ""
-                        )
+                        is_pull = line.action.startswith(_PULLS)
+                        return line.after.hex()[:7] if line.after and is_pull else ""
             except DAMAGE:
                 continue
         return ""
 
-    def _bringer(
+    def _find_bringer(
         self, around: list[Repository], place: Path, data: bytes, *, is_new: bool
     ) -> _Bringer:
         if not data.strip():
             return _Bringer.PERSON  # every repository has the empty file, and it says nothing
-        seen = [
-            self._of_repository(repository, repository.place_of(place), data, is_new=is_new)
+        bringers = [
+            self._find_repository_bringer(
+                repository, repository.place_of(place), data, is_new=is_new
+            )
             for repository in around
         ]
         # The least trusted answer of all repositories around wins.
         for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
-            if bringer in seen:
+            if bringer in bringers:
                 return bringer
         return _Bringer.NOBODY
 
-    def _of_repository(
+    def _find_repository_bringer(
         self, repository: Repository, place: str, data: bytes, *, is_new: bool
     ) -> _Bringer:
         blobs = repository.blobs(place, data)
@@ -396,11 +393,10 @@ class OriginResolver:
     def _is_committed_here(
         self, repository: Repository, place: str, blobs: set[bytes], position: LogPosition
     ) -> bool | None:
-        """Return whether a commit of the person first had one of these blobs; None where no commit
-        of the log has.
+        """Return whether the first commit that had one of these blobs is the person's own.
 
-        A commit on top of what somebody else brought, and nobody saw yet, is no commit of the
-        person's own text.
+        None where no commit of the log has one. A commit on top of text of others that the library
+        does not know is no commit of the person's own text.
         """
         lines = repository.log_since(position)
         if lines is None:
@@ -426,9 +422,7 @@ class OriginResolver:
         return None
 
     def _is_only_staged(self, repository: Repository, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the person staged the file on top of a known version, and no commit has
-        it.
-        """
+        """Return whether the person staged a file on top of a known version, with no commit yet."""
         if not repository.is_staged(place, blobs):
             return False
         # In a merge without a tree of git's own it cannot be told which lines are staged by whom.
@@ -441,19 +435,16 @@ class OriginResolver:
 
     def _is_known(self, repository: Repository, blob: bytes | None) -> bool:
         """Return whether the library has a blob in a version; also where there is none."""
-        return blob is None or bool(
-            self._makers(
-                repository.open_objects()[0].read(
-                    blob,
-                    "blob",
-                )
-            )
-        )
+        if blob is None:
+            return True
+        objects, _ = repository.open_objects()
+        return bool(self._makers(objects.read(blob, "blob")))
 
 
 def holds_one(folder: WatchedFolder, directory: str, files: Files) -> bool:
-    """Return whether a repository around a watched folder holds one of these files of a
-    directory.
+    """Return whether a repository around a watched folder holds a file of a directory.
+
+    files: those of the directory.
     """
     single = not (folder.path / directory).is_dir()
     for repository in repositories_around(folder.path):
@@ -464,14 +455,18 @@ def holds_one(folder: WatchedFolder, directory: str, files: Files) -> bool:
     return False
 
 
-def _lock(repository: Repository) -> str:
+def _is_tracked(around: Iterable[Repository], place: Path) -> bool:
+    return any(repository.is_tracked(repository.place_of(place)) for repository in around)
+
+
+def _describe_lock(repository: Repository) -> str:
     path = repository.lock(time.time())
     return f"git is at work: {path}" if path is not None else ""
 
 
-def _activity(repository: Repository) -> str:
+def _describe_activity(repository: Repository) -> str:
     """Return the activity of git in a repository, '' for none."""
-    if lock := _lock(repository):
+    if lock := _describe_lock(repository):
         return lock
     age = time.time() - repository.moved_at()
     return f"git just changed {repository.root}" if 0 <= age < MOVED_SECONDS else ""

@@ -1,14 +1,13 @@
-"""Tell which of two versions a directory holds, when a checkout of it was prepared before the
-version existed.
+"""Tell which of two versions a directory holds after a staged checkout.
 
 The transaction that makes a version records the marks of the directory before and after
-(`PendingCheckout`), and what was built is put in its place after the commit. A crash in between
+(`PendingCheckout`), and the new content is put in its place after the commit. A crash in between
 leaves the old version. The new files are not synced: a power failure can cut them, or bring an
 older directory back.
 
-Of a whole directory that is exchanged, the inode tells which one is there once somebody has edited
-it. Of one file or one new folder, it is told by whether what was built still waits in the staging
-folder.
+Once somebody has edited a directory that was exchanged as a whole, its inode tells which one is
+there. Of one file or one new folder, the exchange did not happen where the new content still waits
+in the staging folder.
 """
 
 import hashlib
@@ -30,14 +29,11 @@ from evolvable_store.workingcopy.signatures import (
 from evolvable_store.workingcopy.staging_dir import is_waiting
 
 MAX_PART = 256 * 1024
-"""Bytes of a file that is put into a directory by itself: it is read whenever the directory is
-looked at.
-"""
+"""Bytes of a file that is put into a directory by itself: each look at the directory reads it."""
 
 # Neither a link nor a pipe that took the file's place is opened or waited for.
-_READ = os.O_RDONLY | sum(
-    getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
-)
+_READ_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
+_READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _READ_FLAGS)
 
 
 @cache
@@ -52,11 +48,10 @@ def boot_id() -> str:
 
 
 def mark_of(place: "os.PathLike[str]") -> DirectoryMark | None:
-    """Return the mark of a directory that was just built; None where it could not tell every later
-    save.
+    """Return the mark of a directory that was just built.
 
-    It can where each file is dated before its last change: a save by anybody sets the time of that
-    moment.
+    None where a later save could leave the mark as it is. It cannot where each file is dated before
+    its last change: every save sets the present time.
     """
     entries = stat_entries(place)
     if not entries or not are_backdated(entries):
@@ -70,10 +65,9 @@ def are_backdated(entries: StatEntries) -> bool:
 
 
 def mark_of_entries(entries: StatEntries, inode: int, *, undated: str = "") -> DirectoryMark:
-    """Return the mark of a directory that holds these. undated: as of `sign_entries`."""
-    signed, sizeless = (
-        sign_entries(entries, sizes=sizes, undated=undated).digest for sizes in (True, False)
-    )
+    """Return the mark of a directory with these entries. undated: as of `sign_entries`."""
+    signed = sign_entries(entries, undated=undated).digest
+    sizeless = sign_entries(entries, sizes=False, undated=undated).digest
     return DirectoryMark(signed, sizeless, inode)
 
 
@@ -82,8 +76,9 @@ class ResolvedBinding:
     """A binding with the version that its directory holds, or that an edit in it was made of.
 
     mark: of the directory, when nobody wrote to it since. unsynced: its files may not be on the
-    disk yet. before_restart: the system was restarted since it was written; then untouched says
-    whether nobody but us wrote to the files, and known whether the directory is one of the two.
+    disk yet. before_restart: the system was restarted since the directory was written. is_untouched
+    then says whether nobody but us wrote to the files, is_known whether the directory is one of the
+    two.
     """
 
     binding: Binding
@@ -98,10 +93,9 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     """Return the version that the directory of a watched root holds. seen: its signature now."""
     pending, place = PendingCheckout.parse(binding.signature), root / binding.directory
     if pending is None:
-        same = seen is not None and binding.signature == seen.digest
-        return ResolvedBinding(
-            binding, DirectoryMark(seen.digest, "-", inode_of(place)) if seen and same else None
-        )
+        if seen is None or binding.signature != seen.digest:
+            return ResolvedBinding(binding)
+        return ResolvedBinding(binding, DirectoryMark(seen.digest, "-", inode_of(place)))
     new = replace(binding, signature="")
     old = replace(binding, version=pending.old_version, signature="")
     if seen is None:
@@ -113,18 +107,14 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     if pending.boot == boot_id():
         for bound, mark in sides:
             if seen.digest == mark.signature:
-                return ResolvedBinding(
-                    replace(bound, signature=mark.signature), mark, unsynced=True
-                )
+                signed = replace(bound, signature=mark.signature)
+                return ResolvedBinding(signed, mark, unsynced=True)
         return ResolvedBinding(old if inode_of(place) == pending.old.inode else new, unsynced=True)
     # After a power failure a file of ours may be cut: its size is wrong, its times are ours.
     sizeless = signature(place, sizes=False)
     for bound, mark in sides:
-        untouched = (
-            sizeless is not None
-            and sizeless.digest == mark.sizeless
-            or seen.digest == mark.signature
-        )
+        has_times = sizeless is not None and sizeless.digest == mark.sizeless
+        untouched = has_times or seen.digest == mark.signature
         if untouched or inode_of(place) == mark.inode:
             return ResolvedBinding(bound, before_restart=True, is_untouched=untouched)
     return ResolvedBinding(new, before_restart=True, is_known=False)

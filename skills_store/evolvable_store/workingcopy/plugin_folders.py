@@ -1,9 +1,8 @@
-"""The folders of plugins: where clients keep the plugins that a person installed, and which version
-of each counts.
+"""The folders of plugins that a person installed in a client, and the version of each that counts.
 
 Claude Code and Codex keep a plugin in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below their own
 folder. Claude Code marks a version that it no longer uses with a file, and deletes it later. Other
-people wrote what lies there, so it is read and never written.
+people wrote the files of a plugin, so they are read and never written.
 """
 
 import os
@@ -53,20 +52,17 @@ def plugin_place(folder: Path) -> PluginPlace | None:
     # MARKETPLACE, PLUGIN and VERSION have to follow.
     for at in range(len(parts) - 4):
         if parts[at : at + 2] == _CACHE:
-            return PluginPlace(
-                Path(*parts[: at + 4]),
-                parts[at + 4],
-                Path(*parts[at + 5 :]),
-            )
+            plugin, inside = Path(*parts[: at + 4]), Path(*parts[at + 5 :])
+            return PluginPlace(plugin, parts[at + 4], inside)
     return None
 
 
 def plugin_scope(
     place: PluginPlace, folders: Iterable[WatchedFolder], chosen: Mapping[str, Path]
 ) -> str:
-    """Return the scope of a plugin: the one that a watched folder of it has, else the first that no
-    other one has.
+    """Return the scope of a plugin.
 
+    It is the one of a watched folder of the plugin, else the first that no other plugin has.
     chosen: scopes of plugins that are not watched yet.
     """
     plugins_by_scope = dict(chosen)
@@ -82,24 +78,25 @@ def plugin_scope(
 
 def newest_version(plugin: Path) -> Path | None:
     """Return the newest version of a plugin that its client uses, None where there is none."""
-    versions = [folder for folder in _folders(plugin) if not os.path.lexists(folder / _ORPHANED)]
-    return max(versions, key=_age, default=None)
+    versions = [
+        folder for folder in _list_folders(plugin) if not os.path.lexists(folder / _ORPHANED)
+    ]
+    return max(versions, key=_make_age_key, default=None)
 
 
 def plugin_skills(client: Path) -> list[Path]:
-    """Return the folder of skills of each plugin in a client's own folder, in the newest version of
-    the plugin.
+    """Return the folder of skills of each plugin in a client's own folder.
+
+    It is that of the newest version.
     """
     cache = Path(os.path.realpath(client)).joinpath(*_CACHE)
-    plugins = [plugin for market in _folders(cache) for plugin in _folders(market)]
+    plugins = [plugin for market in _list_folders(cache) for plugin in _list_folders(market)]
     newest = filter(None, map(newest_version, plugins))
     return [version / SKILLS for version in newest if _is_folder(version / SKILLS)]
 
 
 def find_moved_folder(folder: WatchedFolder) -> Path | None:
-    """Return where the skills of a plugin lie now if its client has another version; None where
-    they stay.
-    """
+    """Return the folder in the newest version of a plugin, None where the watched one is in it."""
     place = plugin_place(folder.path)
     newest = newest_version(place.plugin) if place is not None else None
     if place is None or newest is None or newest.name == place.version:
@@ -108,7 +105,7 @@ def find_moved_folder(folder: WatchedFolder) -> Path | None:
     return candidate if _is_folder(candidate) else None
 
 
-def _folders(place: Path) -> list[Path]:
+def _list_folders(place: Path) -> list[Path]:
     """Return the folders in a folder, without links and hidden ones, by name."""
     try:
         return sorted(
@@ -121,16 +118,13 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _is_folder(place: Path) -> bool:
-    """Return whether a folder lies here, and no link leads to it: a plugin names no other folder of
-    the person.
-    """
+    """Return whether a folder is at this path, without a link on the way."""
+    # A plugin could name any folder of the person through a link.
     return place.is_dir() and os.path.realpath(place) == str(place)
 
 
-def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
-    """Return a sort key for versions: numbers, releases after their previews, then the time of
-    making.
-    """
+def _make_age_key(version: Path) -> tuple[tuple[int, ...], bool, float]:
+    """Return a sort key for versions: by numbers, previews before their release, then by time."""
     match = _RELEASE.fullmatch(version.name)
     numbers = tuple(map(int, match[1].split("."))) if match else ()
     # The hash of a commit can begin with digits, and says nothing of its age.
@@ -139,4 +133,5 @@ def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
         made_at = os.stat(version).st_mtime
     except OSError:
         made_at = 0.0
-    return (() if is_commit else numbers), not (match and match[2].startswith("-")), made_at
+    is_preview = match is not None and match[2].startswith("-")
+    return (() if is_commit else numbers), not is_preview, made_at

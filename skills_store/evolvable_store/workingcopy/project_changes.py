@@ -1,5 +1,6 @@
-"""Enter, rename and move the projects of a library, and separate those that an earlier version took
-for one.
+"""Enter, rename and move the projects of a library.
+
+Also separate projects that an earlier version took for one.
 """
 
 from collections import defaultdict
@@ -33,16 +34,13 @@ def is_shared(store: Store) -> bool:
 
 
 def scope_name(place: Path) -> str:
-    """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is
-    left of it.
-    """
+    """Return the scope that a project's folder gives: its name as a slug, or 'project' for none."""
     name = slugify(place.name)
     return name if name and name != USER_SCOPE else "project"
 
 
 def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str:
-    """Return a scope for a new project: the name of its folder, with a number where another one has
-    it.
+    """Return a scope for a new project: the name of its folder, with a number where it is taken.
 
     store: None for a library that is still to be made. project_map: the projects of its home.
     """
@@ -51,15 +49,15 @@ def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str
         # Folders that an earlier version watched may have no project in the map.
         taken_scopes |= {folder.scope for folder in store.backend.bindings.folders()}
         if is_shared(store):
-            # What another member calls so may be another project: the person says whether it is the
-            # same.
+            # Another member may have given this name to another project: the person decides
+            # whether it is the same.
             taken_scopes |= {head.scope for head in store.heads()}
     return free_scope(scope_name(place), taken_scopes)
 
 
 def enter_project(store: Store, place: Path, scope: str) -> None:
     """Store the scope of a project and the marks of its folder. Raise LibraryBusy, OSError."""
-    project = Project(place, scope, _marks(place))
+    project = Project(place, scope, _read_marks(place))
     change_projects(
         store.home, lambda project_map: replace(project_map.with_projects(project), separated=True)
     )
@@ -68,29 +66,33 @@ def enter_project(store: Store, place: Path, scope: str) -> None:
 
 
 def likely_scopes(store: Store, place: Path) -> list[str]:
-    """Return the scopes of a shared library that may be this project on another machine, the
-    likeliest first.
+    """Return the scopes of a shared library that may be this project on another machine.
+
+    The likeliest comes first.
     """
     return store.backend.project_marks.scopes_with(shared_marks(place)) if is_shared(store) else []
 
 
 def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
-    """Update the marks of the projects: a repository may be younger than a project, or its folder
-    new.
+    """Update the marks of the projects: a repository or a folder may be new.
 
-    limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
+    limit: commits of each that are read to find the first one. Raises LibraryBusy, OSError.
     """
-    found = [_refresh(project, limit) for project in read_projects(store.home).projects]
-    changed = [updated for updated in found if updated is not None]
+    projects = [_refresh(project, limit) for project in read_projects(store.home).projects]
+    changed = [project for project in projects if project is not None]
     # The map is written only when a mark changed: this runs at every start.
-    if changed and not store.read_only:
-        change_projects(
-            store.home,
-            lambda project_map: project_map.with_projects(
-                *(updated for updated in changed if project_map.scope_of(updated.folder))
-            ),
+    if not changed or store.read_only:
+        return
+
+    def apply_marks(project_map: ProjectMap) -> ProjectMap:
+        # Another process may have removed a project since.
+        return project_map.with_projects(
+            *(project for project in changed if project_map.scope_of(project.folder))
         )
-        for updated in changed if is_shared(store) else ():
+
+    change_projects(store.home, apply_marks)
+    if is_shared(store):
+        for updated in changed:
             store.backend.project_marks.add(updated.scope, shared_marks(updated.folder))
 
 
@@ -119,25 +121,23 @@ def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
 
 
 def move_project(store: Store, place: Path) -> bool:
-    """Note that a project lies in this folder now, with the projects below it; return whether there
-    was such a one.
+    """Note that a project moved to this folder, with the projects below it.
 
-    Raises AlreadyExists, LibraryBusy, OSError.
+    Return whether there was such a project. Raises AlreadyExists, LibraryBusy, OSError.
     """
-    found = read_projects(store.home).find_moved(place, lambda commit: holds_commit(place, commit))
-    if found is None:
+    projects = read_projects(store.home)
+    moved = projects.find_moved(place, lambda commit: holds_commit(place, commit))
+    if moved is None:
         return False
-    old = found.folder
+    old = moved.folder
 
     def apply_move(project_map: ProjectMap) -> ProjectMap:
         inside = [project for project in project_map.projects if project.folder.is_relative_to(old)]
+        others = tuple(project for project in project_map.projects if project not in inside)
         arrived = [
             _relocate(project, place / project.folder.relative_to(old)) for project in inside
         ]
-        return replace(
-            project_map,
-            projects=tuple(project for project in project_map.projects if project not in inside),
-        ).with_projects(*arrived)
+        return replace(project_map, projects=others).with_projects(*arrived)
 
     # First the folders, then the map: after a crash the project is still found as moved.
     store.backend.bindings.move_folders(old, place)
@@ -146,38 +146,36 @@ def move_project(store: Store, place: Path) -> bool:
 
 
 def _relocate(project: Project, place: Path) -> Project:
-    return replace(
-        project, folder=place, marks=replace(inode_marks(place), commit=project.marks.commit)
-    )
+    marks = replace(inode_marks(place), commit=project.marks.commit)
+    return replace(project, folder=place, marks=marks)
 
 
-def _marks(place: Path) -> FolderMarks:
+def _read_marks(place: Path) -> FolderMarks:
     return replace(inode_marks(place), commit=commit_mark(place, first_commit(place)))
 
 
 def main_folder(folder: Path) -> Path | None:
-    """Return the folder of the main work tree that stands for one of a linked work tree, None for
-    any other folder.
+    """Return the folder of the main work tree that corresponds to one of a linked work tree.
+
+    None for a folder in no linked work tree.
     """
     around = surroundings_of(folder)
     return around.places[0] if around.linked is not None and around.places else None
 
 
 def separate_projects(store: Store) -> None:
-    """Make each folder that has the scope of another one of the same name a project of its own,
-    once for a library.
+    """Make each folder with the scope of another project a project of its own, once for a library.
 
-    Versions before knew a project by the name of its folder. The first one keeps the scope. Folders
-    of linked work trees are not watched any more. What was done is a notice for the person. Does
-    nothing in a library that can only be read. Raises LibraryBusy, OSError.
+    Earlier versions knew a project by the name of its folder. The first one keeps the scope.
+    Folders of linked work trees are not watched any more. The changes become a notice for the
+    person. A library that can only be read is left as it is. Raises LibraryBusy, OSError.
     """
+
+    def separate(project_map: ProjectMap) -> ProjectMap:
+        return project_map if project_map.separated else _separate(store, project_map)
+
     if not store.read_only:
-        change_projects(
-            store.home,
-            lambda project_map: (
-                project_map if project_map.separated else _separate(store, project_map)
-            ),
-        )
+        change_projects(store.home, separate)
 
 
 def _separate(store: Store, project_map: ProjectMap) -> ProjectMap:
@@ -196,29 +194,26 @@ def _separate(store: Store, project_map: ProjectMap) -> ProjectMap:
             )
     for place, folders in by_place.items():
         scope = folders[0].scope
-        if scope == scope_name(place) and any(
-            project.scope == scope for project in project_map.projects
-        ):
-            changed = change_scope(
-                store, folders, next_scope(store, place, project_map), keep=is_shared(store)
-            )
+        is_taken = any(project.scope == scope for project in project_map.projects)
+        if is_taken and scope == scope_name(place):
+            new_scope = next_scope(store, place, project_map)
+            changed = change_scope(store, folders, new_scope, keep=is_shared(store))
             done.append(
                 f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)"
             )
             scope = changed.scope
-        project_map = project_map.with_projects(Project(place, scope, _marks(place)))
+        project_map = project_map.with_projects(Project(place, scope, _read_marks(place)))
         if is_shared(store):
             store.backend.project_marks.add(scope, shared_marks(place))
-    return replace(project_map, separated=True, notices=(*project_map.notices, *_notice(done)))
+    return replace(project_map, separated=True, notices=(*project_map.notices, *_make_notice(done)))
 
 
-def _notice(done: Sequence[str]) -> tuple[str, ...]:
+def _make_notice(done: Sequence[str]) -> tuple[str, ...]:
     if not done:
         return ()
     hint = "`evolvable init --scope NAME FOLDER` gives a project another name."
-    return (
-        (
-            "A project is known by its folder now, and no longer by the folder's name: "
-            f"{'; '.join(done)}. {hint}"
-        ),
+    notice = (
+        "A project is known by its folder now, and no longer by the folder's name: "
+        f"{'; '.join(done)}. {hint}"
     )
+    return (notice,)

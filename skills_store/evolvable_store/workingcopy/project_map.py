@@ -22,18 +22,22 @@ from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 from evolvable_store.workingcopy.project_places import skill_folders
 
 PROJECTS_FILE = "projects.json"
-# Some ten thousand projects.
+# Room for some ten thousand projects.
 _LIMIT = 4 * 2**20
+"""Bytes of the file that are read."""
+
 # A change is a read and a write of one small file; longer means that a process hangs.
 _LOCK_SECONDS = 10
+"""How long a change waits for that of another process."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderMarks:
-    """The marks that recognise a project's folder after it moved; '' or () for unknown ones.
+    """The marks by which a project's folder is recognised after it moved.
 
-    inode: of the folder, with its device. skills: those of its folders of skills. commit: the first
-    one of its repository, with the path of the folder in it.
+    They are '' or () where they are not known. inode: of the folder, with its device. skills: the
+    inodes of its folders of skills. commit: the first one of its repository, with the path of the
+    folder in it.
     """
 
     inode: str = ""
@@ -52,10 +56,10 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class ProjectMap:
-    """The projects of one home. separated: whether its folders were looked through for projects of
-    one scope.
+    """The projects of one home.
 
-    notices: what was done to them, for the person, in words.
+    separated: whether its folders were searched for projects that share a scope. notices: texts
+    about changes to them, for the person.
     """
 
     projects: tuple[Project, ...] = ()
@@ -73,8 +77,7 @@ class ProjectMap:
         return replace(self, projects=(*remaining, *changed))
 
     def find_moved(self, place: Path, holds: Callable[[str], bool]) -> Project | None:
-        """Return the project that lay elsewhere and lies in this folder now, None for a folder that
-        is new.
+        """Return the project that moved into this folder, None for a folder that is new.
 
         holds: tells whether the repository around the place has a commit.
         """
@@ -84,17 +87,17 @@ class ProjectMap:
             if project.folder != place and not os.path.lexists(project.folder)
         ]
         here = inode_marks(place) if gone else FolderMarks()
-        found = [project for project in gone if _is_same(project, place, here, holds)]
+        candidates = [project for project in gone if _is_same(project, place, here, holds)]
         # Of two candidates nobody can say which one it is.
-        return found[0] if len(found) == 1 else None
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str], bool]) -> bool:
     """Return whether a project whose folder is gone lies in a place with these marks.
 
-    A file system gives the number of a deleted folder to the next one, so one number alone is no
-    proof. A disk that is not mounted takes the folders above along, and another copy of the
-    repository is not the project then.
+    A file system gives the inode of a deleted folder to the next one, so one inode alone is no
+    proof. Where the folders above the project are gone too, its disk may not be mounted, and
+    another copy of the repository is not the project.
     """
     was = gone.marks
     commit, _, inside = was.commit.partition(":")
@@ -110,9 +113,7 @@ def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str
 
 
 def free_scope(name: str, taken_scopes: Iterable[str]) -> str:
-    """Return a scope that nobody has: as wanted, else with the first number from 2 on that makes it
-    one.
-    """
+    """Return the name as a scope; with the first free number, from 2 on, where it is taken."""
     used = {*taken_scopes, USER_SCOPE}
     if name not in used:
         return name
@@ -123,24 +124,23 @@ def free_scope(name: str, taken_scopes: Iterable[str]) -> str:
 
 
 def inode_marks(place: Path) -> FolderMarks:
-    """Return the marks of a folder that its file system knows."""
-    numbers = [_inode(folder) for folder in skill_folders(place)]
-    return FolderMarks(_inode(place), tuple(number for number in numbers if number))
+    """Return the marks that the file system gives a folder: inodes."""
+    numbers = [_read_inode(folder) for folder in skill_folders(place)]
+    return FolderMarks(_read_inode(place), tuple(number for number in numbers if number))
 
 
 def commit_mark(place: Path, first_commit: str) -> str:
-    """Return how a first commit marks a folder: with its path in the work tree; ''
-    without either.
+    """Return the mark of a folder by a first commit, with its path in the work tree.
+
+    '' without a commit or a work tree.
     """
     root = work_tree(place)
-    return (
-        f"{first_commit}:{place.relative_to(root).as_posix()}"
-        if root is not None and first_commit
-        else ""
-    )
+    if root is None or not first_commit:
+        return ""
+    return f"{first_commit}:{place.relative_to(root).as_posix()}"
 
 
-def _inode(place: Path) -> str:
+def _read_inode(place: Path) -> str:
     try:
         status = os.lstat(place)
     except OSError:
@@ -159,7 +159,7 @@ def read_projects(home: Path) -> ProjectMap:
     return ProjectMap(
         tuple(_parse_projects(data.get("projects"))),
         data.get("separated") is True,
-        _texts(data.get("notices")),
+        _read_texts(data.get("notices")),
     )
 
 
@@ -168,29 +168,24 @@ def _parse_projects(rows: object) -> Iterator[Project]:
         if not isinstance(row, dict):
             continue
         folder, scope, commit = (row.get(key) for key in ("folder", "scope", "commit"))
-        if (
-            not isinstance(folder, str)
-            or "\0" in folder
-            or not os.path.isabs(folder)
-            or not isinstance(scope, str)
-        ):
+        if not isinstance(folder, str) or not isinstance(scope, str):
+            continue
+        if "\0" in folder or not os.path.isabs(folder):
             continue
         with contextlib.suppress(InvalidRef):
             inode = row.get("inode")
             marks = FolderMarks(
                 inode if isinstance(inode, str) else "",
-                _texts(row.get("skills")),
+                _read_texts(row.get("skills")),
                 commit if isinstance(commit, str) else "",
             )
             yield Project(Path(folder), check_scope(scope), marks)
 
 
-def _texts(values: object) -> tuple[str, ...]:
-    return (
-        tuple(value for value in values if isinstance(value, str))
-        if isinstance(values, list)
-        else ()
-    )
+def _read_texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(value for value in values if isinstance(value, str))
 
 
 def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
@@ -214,9 +209,9 @@ def copy_projects(source: Path, target: Path) -> None:
 
     Raise OSError.
     """
-    found = read_projects(source)
-    if found.projects:
-        _write(target / PROJECTS_FILE, replace(found, notices=()))
+    project_map = read_projects(source)
+    if project_map.projects:
+        _write(target / PROJECTS_FILE, replace(project_map, notices=()))
 
 
 def add_projects(home: Path, source: Path) -> None:
@@ -225,25 +220,26 @@ def add_projects(home: Path, source: Path) -> None:
     Raise LibraryBusy, OSError.
     """
     theirs = read_projects(source)
+
+    def add(project_map: ProjectMap) -> ProjectMap:
+        # Those of this home replace theirs of the same folder.
+        both = theirs.with_projects(*project_map.projects)
+        return replace(both, notices=project_map.notices)
+
     if theirs.projects:
-        change_projects(
-            home,
-            lambda project_map: replace(
-                theirs.with_projects(*project_map.projects), notices=project_map.notices
-            ),
-        )
+        change_projects(home, add)
 
 
 def _write(path: Path, projects: ProjectMap) -> None:
     data: dict[str, Any] = {
-        "projects": [_as_json(project) for project in projects.projects],
+        "projects": [_format_project(project) for project in projects.projects],
         "separated": projects.separated,
         "notices": list(projects.notices),
     }
     write_private(path, json.dumps(data, indent=1) + "\n")
 
 
-def _as_json(project: Project) -> dict[str, Any]:
+def _format_project(project: Project) -> dict[str, Any]:
     marks = {
         "inode": project.marks.inode,
         "skills": list(project.marks.skills),

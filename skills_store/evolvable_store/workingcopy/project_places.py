@@ -1,4 +1,4 @@
-"""Which folders are projects, and which of them an agent reads that works in a directory.
+"""Find the folders that are projects, and those whose skills are read from a directory.
 
 A project is the folder that holds a client's folder of skills. Git is not run: what a `.git` says
 is hostile input, and counts only where the repository that it names says the same of it.
@@ -21,8 +21,8 @@ CLIENT_FOLDERS = (
 """The folders that clients have in a project or at home, each with a folder of skills in it."""
 
 _KINDS = ("skills", "agents", COMMANDS)
-# A path in a file of git.
 _SMALL = 8192
+"""Bytes of a file of git with one path that are read."""
 
 
 def skill_folders(place: Path) -> list[Path]:
@@ -31,14 +31,9 @@ def skill_folders(place: Path) -> list[Path]:
 
 
 def project_of(folder: Path) -> Path | None:
-    """Return the project of a client's folder of skills, agents or commands, None for any other
-    folder.
-    """
-    return (
-        folder.parent.parent
-        if folder.parent.name in CLIENT_FOLDERS and folder.name in _KINDS
-        else None
-    )
+    """Return the project of a client's folder of skills, agents or commands; None for any other."""
+    is_clients = folder.parent.name in CLIENT_FOLDERS and folder.name in _KINDS
+    return folder.parent.parent if is_clients else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +62,10 @@ def surroundings_of(directory: Path, user: Path | None = None) -> Surroundings:
     linked = root if main is not None else None
     if root is not None and main is not None:
         real, root = main / real.relative_to(root), main
-    return Surroundings(tuple(_upwards(real, root, user)), root is not None, linked)
+    return Surroundings(tuple(_walk_up(real, root, user)), root is not None, linked)
 
 
-def _upwards(real: Path, root: Path | None, user: Path | None) -> Iterator[Path]:
+def _walk_up(real: Path, root: Path | None, user: Path | None) -> Iterator[Path]:
     for place in (real, *real.parents):
         # The home folder's skills are the user's, not a project's.
         if place in (user, Path(place.anchor)):
@@ -91,9 +86,9 @@ def main_work_tree(root: Path) -> Path | None:
     try:
         if not stat.S_ISREG(os.lstat(git).st_mode):
             return None
-        own = _named_path(root, git, b"gitdir:")
-        common = _named_path(own, os.path.join(own, "commondir"))
-        back = _named_path(own, os.path.join(own, "gitdir"))
+        own = _read_named_path(root, git, b"gitdir:")
+        common = _read_named_path(own, os.path.join(own, "commondir"))
+        back = _read_named_path(own, os.path.join(own, "gitdir"))
         # Both ends have to name each other, else a repository could declare itself a part of
         # another.
         is_listed = os.path.dirname(own) == os.path.join(common, "worktrees")
@@ -105,17 +100,13 @@ def main_work_tree(root: Path) -> Path | None:
         return None
 
 
-def _named_path(beside: "str | Path", file: str, begins: bytes = b"") -> str:
-    """Return the path that a file of git holds, relative to a folder or absolute, without links.
+def _read_named_path(beside: "str | Path", file: str, begins: bytes = b"") -> str:
+    """Return the path that a file of git holds, absolute and without links.
 
-    Raise GitDamaged.
+    beside: the folder that the path is relative to. begins: the text before it. Raise GitDamaged.
     """
     text = read_bounded(Path(file), _SMALL) or b""
     if not text.startswith(begins) or b"\0" in text or not text.strip():
         raise GitDamaged(f"{file} names no folder")
-    return os.path.realpath(
-        os.path.join(
-            beside,
-            os.fsdecode(text[len(begins) :].strip()),
-        )
-    )
+    path = os.fsdecode(text[len(begins) :].strip())
+    return os.path.realpath(os.path.join(beside, path))

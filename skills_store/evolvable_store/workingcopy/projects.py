@@ -1,5 +1,4 @@
-"""The projects of a library on this machine: the scope of each, and the scopes that are read from a
-directory.
+"""The projects of a library on this machine, and the scopes that are read from a directory.
 
 A project is known by its folder. Its scope is the name of the folder, or the next one that is free.
 """
@@ -18,7 +17,7 @@ from evolvable_store.workingcopy.project_places import skill_folders, surroundin
 
 
 class Projects:
-    """The projects of one library, as they were when they were first looked at.
+    """The projects of one library, as they were when they were first read.
 
     user: the home folder, which is no project.
     """
@@ -29,21 +28,20 @@ class Projects:
 
     @property
     def are_separated(self) -> bool:
-        """Whether no two projects have one scope because an earlier version knew them by the names
-        of their folders.
+        """Whether `separate_projects` has nothing to do.
+
+        Earlier versions knew projects by the names of their folders, so two may share a scope.
         """
         if self._store.read_only or self._map.separated:
             return True
         return all(folder.scope == USER_SCOPE or folder.is_plugins for folder in self._folders)
 
     def strangers_at(self, directory: Path) -> list[Path]:
-        """Return the folders around a directory that may be projects which moved there, the
-        outermost first.
-        """
+        """Return the folders around a directory that may be moved projects, the outermost first."""
         # Nothing can have moved here while every project is in its place.
-        if self._store.read_only or all(
-            os.path.lexists(project.folder) for project in self._map.projects
-        ):
+        if self._store.read_only:
+            return []
+        if all(os.path.lexists(project.folder) for project in self._map.projects):
             return []
         places, by_place = surroundings_of(directory, self._user).places, self._by_place
         return [
@@ -53,22 +51,19 @@ class Projects:
         ]
 
     def scopes_at(self, directory: Path) -> tuple[str, ...]:
-        """Return the scopes of the projects that are read from a directory, the nearest first.
-
-        None for none.
-        """
+        """Return the scopes of the projects that are read from a directory, the nearest first."""
         around = surroundings_of(directory, self._user)
-        return _scopes_along(around.places, around.nested, self._by_place)
+        return _list_scopes(around.places, around.nested, self._by_place)
 
     def scopes_of(self, scope: str) -> tuple[str, ...]:
         """Return a scope, and those of the projects around its folder that are read after it."""
         by_place = self._by_place
-        for place in (place for place, scopes in by_place.items() if scope in scopes):
-            around = surroundings_of(place, self._user)
-            return tuple(
-                dict.fromkeys((scope, *_scopes_along(around.places, around.nested, by_place)))
-            )
-        return (scope,)
+        place = next((place for place, scopes in by_place.items() if scope in scopes), None)
+        if place is None:
+            return (scope,)
+        around = surroundings_of(place, self._user)
+        scopes = _list_scopes(around.places, around.nested, by_place)
+        return tuple(dict.fromkeys((scope, *scopes)))
 
     def scope_of(self, place: Path) -> str | None:
         """Return the scope of a project, None for a folder that is none."""
@@ -84,7 +79,7 @@ class Projects:
 
     @cached_property
     def _by_place(self) -> Mapping[Path, Sequence[str]]:
-        return _scopes_by_place(self._folders, self._map)
+        return _group_scopes(self._folders, self._map)
 
 
 def scopes_by_map(project_map: ProjectMap, directory: Path, user: Path) -> tuple[str, ...]:
@@ -93,35 +88,34 @@ def scopes_by_map(project_map: ProjectMap, directory: Path, user: Path) -> tuple
     user: as for Projects.
     """
     around = surroundings_of(directory, Path(os.path.realpath(user)))
-    return _scopes_along(around.places, around.nested, _scopes_by_place((), project_map))
+    return _list_scopes(around.places, around.nested, _group_scopes((), project_map))
 
 
-def _scopes_by_place(
+def _group_scopes(
     folders: Iterable[WatchedFolder], project_map: ProjectMap
 ) -> Mapping[Path, Sequence[str]]:
     """Return the scopes of each project: of its watched folders, then as the map has it."""
-    found: dict[Path, list[str]] = defaultdict(list)
+    by_place: dict[Path, list[str]] = defaultdict(list)
     for folder in folders:
-        for place in (
-            _places_of(folder.path) if folder.scope != USER_SCOPE and not folder.is_plugins else ()
-        ):
-            found[place].append(folder.scope)
+        if folder.scope == USER_SCOPE or folder.is_plugins:
+            continue
+        for place in _list_places(folder.path):
+            by_place[place].append(folder.scope)
     for project in project_map.projects:
-        found[project.folder].append(project.scope)
-    return dict(found)
+        by_place[project.folder].append(project.scope)
+    return dict(by_place)
 
 
-def _places_of(path: Path) -> Collection[Path]:
-    """Return the folders whose project a watched folder belongs to: any client's lies two levels
-    below its project.
-    """
+def _list_places(path: Path) -> Collection[Path]:
+    """Return the folders that may be the project of a watched folder."""
+    # A client's folder of skills lies two levels below its project.
     return (path.parent.parent,) if path.parent.name.startswith(".") else (path, path.parent)
 
 
-def _scopes_along(
+def _list_scopes(
     places: Sequence[Path], nested: bool, by_place: Mapping[Path, Sequence[str]]
 ) -> tuple[str, ...]:
-    found = [by_place.get(place, ()) for place in places]
+    every = [by_place.get(place, ()) for place in places]
     # Outside of git there is no root that says where a project ends.
-    read = found if nested else [scopes for scopes in found if scopes][:1]
+    read = every if nested else [scopes for scopes in every if scopes][:1]
     return tuple(dict.fromkeys(scope for scopes in read for scope in scopes))

@@ -1,8 +1,8 @@
-"""Put back what was learned and is lost where the files of a directory were replaced.
+"""Put learned lines back that were lost when the files of a directory were replaced.
 
-What is to be put back is kept as a proposal before the files on disk are imported, so nothing is
-lost between the two. Where git or an installer is known to have written the files, and the two
-merge, it is made at once.
+The learned files are stored as a proposal before the files on disk are imported, so a crash between
+the two loses nothing. Where git or an installer is known to have written the files, a proposal that
+merges without a conflict is applied at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from evolvable_store.workingcopy.incoming import HoldDecision, HoldPolicy, Incom
 from evolvable_store.workingcopy.learned_changes import PUT_BACK, LostChanges
 from evolvable_store.workingcopy.resource_merge import merge_resource
 
-_AGENTS = Identity(Principal.AGENT, "file")
+_AGENT = Identity(Principal.AGENT, "file")
 
 
 class PutBack:
@@ -31,7 +31,7 @@ class PutBack:
         gate: HoldPolicy | None,
         transaction: Callable[[str, Sequence[str], Identity | None], Transaction],
     ) -> None:
-        """transaction: begins one with a reason, an evidence and who answers for it."""
+        """transaction: begins one, given its reason, its evidence and its identity."""
         self._store, self._folder, self._gate, self._transaction = store, folder, gate, transaction
 
     def propose(self, directory: str, lost: LostChanges, disk: Files) -> int:
@@ -40,7 +40,7 @@ class PutBack:
             lost.head, self._store.files(lost.head, lost.base), disk, lost.files
         ).files
         # The findings of the scan go with the proposal, so that the person sees them in the inbox.
-        hold_decision = self._hold_decision(directory, lost.head, disk, files)
+        hold_decision = self._ask_gate(directory, lost.head, disk, files)
         findings = hold_decision.findings if hold_decision is not None else None
         why = (
             f"{lost.reason}: the files in {directory} were replaced, not edited from version "
@@ -51,34 +51,30 @@ class PutBack:
 
     def waiting(self, ref: Ref) -> Proposal | None:
         """Return the newest proposal of `propose` that waits for a resource, None for none."""
-        found = reversed(self._store.backend.proposals.about(ref))
-        return next(
-            (proposal for proposal in found if proposal.state == OPEN and is_put_back(proposal)),
-            None,
-        )
+        for proposal in reversed(self._store.backend.proposals.about(ref)):
+            if proposal.state == OPEN and is_put_back(proposal):
+                return proposal
+        return None
 
     def merge(
         self, directory: str, head: Head, proposal: Proposal, identity: Identity
     ) -> Head | None:
-        """Make a proposal of `propose` without a person; return the new head, None where a person
-        has to decide.
+        """Apply a proposal of `propose` without a person, and return the new head.
 
-        head: the version with the files on disk. A person decides on a conflict, and on what the
-        gate holds. Raise VersionConflict, Frozen.
+        None where a person has to decide: on a conflict, and on content that the gate holds. head:
+        the version with the files on disk. Raise VersionConflict, Frozen.
         """
         store, now = self._store, self._store.files(head)
         theirs = store.files_of(proposal.manifest)
         merged = merge_resource(head, store.files(head, proposal.base), now, theirs)
         if merged.conflicts or blocking_problems(find_problems(head.kind, head.name, merged.files)):
             return None
-        if self._hold_decision(directory, head, now, merged.files) is not None:
+        if self._ask_gate(directory, head, now, merged.files) is not None:
             return None
         # If the learned content is a version, the lines keep its author.
         trees = {version.tree: version.number for version in store.backend.versions(head.id, 50)}
-        learned, (reason, _, why) = (
-            trees.get(proposal.manifest.tree),
-            proposal.reason.partition(":"),
-        )
+        learned = trees.get(proposal.manifest.tree)
+        reason, _, why = proposal.reason.partition(":")
         reverts = [(learned, head.version)] if learned and head.version else []
         with self._transaction(reason, [why.strip()], identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version, reverts=reverts)
@@ -86,21 +82,17 @@ class PutBack:
             tx.approve(proposal.id, "merged with the files on disk")
         return store.head(head.ref)
 
-    def _hold_decision(
+    def _ask_gate(
         self, directory: str, head: Head, before: Files, files: Files
     ) -> HoldDecision | None:
         if self._gate is None:
             return None
-        return self._gate(
-            IncomingDirectory(self._folder, directory, head.ref, head, before, files, _AGENTS)
-        )
+        arrival = IncomingDirectory(self._folder, directory, head.ref, head, before, files, _AGENT)
+        return self._gate(arrival)
 
 
 def is_put_back(proposal: Proposal) -> bool:
-    """Return whether a sync made a proposal to put lines back: an agent chooses the reason of its
-    own proposals.
-    """
-    return (proposal.actor, proposal.session) == (
-        Actor.IMPORT,
-        None,
-    ) and proposal.reason.startswith(PUT_BACK)
+    """Return whether a sync made a proposal to put lines back."""
+    # The reason alone proves nothing: an agent chooses that of its own proposals.
+    is_by_sync = (proposal.actor, proposal.session) == (Actor.IMPORT, None)
+    return is_by_sync and proposal.reason.startswith(PUT_BACK)

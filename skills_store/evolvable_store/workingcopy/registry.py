@@ -1,4 +1,4 @@
-"""All folders of a library together: a change in one place reaches every other."""
+"""All folders of a library together: a change in one folder reaches every other."""
 
 import contextlib
 import os
@@ -62,14 +62,13 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         identity: Identity | None = None,
     ) -> SyncReport:
-        """Watch a folder from now on and import its resources. Raise AlreadyExists,
-        InvalidArgument.
+        """Watch a folder from now on and import its resources.
 
-        identity: who answers for what it holds now; later changes on disk are of an unknown
-        principal.
+        identity: who answers for its content now; later changes on disk are of an unknown
+        principal. Raise AlreadyExists, InvalidArgument.
         """
         folder = self._watch(path, scope, kind)
-        copy = self._working_copy(folder, identity)
+        copy = self._make_working_copy(folder, identity)
         # An import right after `git clone` or `git pull` would hold files that git still moves.
         sync = _sync_after_git(copy, copy.sync(progress=progress))
         if identity is not None and identity.principal is Principal.PERSON and sync.bound:
@@ -79,15 +78,13 @@ class WorkingCopies:
     def _stand_for(
         self, folder: WatchedFolder, directories: Iterable[str], identity: Identity
     ) -> None:
-        """Record that the person stands for the copies which the program imported from this folder
-        earlier.
-        """
+        """Record that the person stands for copies which the program itself imported from here."""
         backend = self._store.backend
         bound = self.bindings.of_directories(folder, directories).values()
-        found = backend.authorship.newest_authors({binding.resource for binding in bound}).values()
+        newest = backend.authorship.newest_authors({binding.resource for binding in bound})
         copied = [
             authors
-            for authors in found
+            for authors in newest.values()
             if Identity(authors.maker.principal, authors.maker.via) == QUICKSTART
         ]
         if copied:
@@ -100,7 +97,7 @@ class WorkingCopies:
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to.
 
-        A path that led to another one goes on with that one's resources.
+        A path that led to another folder keeps the resources of that one.
         """
         if is_plugins(scope) is not (plugin_place(path.resolve()) is not None):
             raise InvalidArgument(
@@ -110,12 +107,10 @@ class WorkingCopies:
                 "is never written.",
             )
         names, folders = FolderNames(self._store.home), self.folders()
-        same = [watched for watched in folders if (watched.scope, watched.kind) == (scope, kind)]
-        turned = (
-            names.find_turned(path, same)
-            if path.resolve() not in {watched.path for watched in folders}
-            else None
-        )
+        turned = None
+        if path.resolve() not in {watched.path for watched in folders}:
+            same = [item for item in folders if (item.scope, item.kind) == (scope, kind)]
+            turned = names.find_turned(path, same)
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
@@ -137,27 +132,24 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         forks: bool = False,
     ) -> SyncReport:
-        """Write the library's resources into a folder and watch it from now on. Its own resources
-        are imported first.
+        """Write the library's resources into a folder and watch it from now on.
 
-        names: only these resources, by default all of the scope and kind. forks: as for
-        `WorkingCopy.place`. The folder is made when it is not there. Nothing that lies in the way
-        is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
+        The folder is made when it is not there, and its own resources are imported first. Nothing
+        is written over. names: only these resources, by default all of the scope and kind. forks:
+        as for `WorkingCopy.place`. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
         """
-        wanted_heads = (
-            [self._store.head(Ref(kind, name, scope)) for name in names]
-            if names is not None
-            else None
-        )
+        wanted_heads: list[Head] | None = None
+        if names is not None:
+            # Before the folder is made: an unknown name raises.
+            wanted_heads = [self._store.head(Ref(kind, name, scope)) for name in names]
         folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
         # First what lies there, so that it becomes versions before anything is written.
         sync = copy.sync()
         heads = self._store.heads(kind, scope) if wanted_heads is None else wanted_heads
-        here = {
-            b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None
-        }
+        bindings = self.bindings.of_folder(folder).values()
+        here = {binding.resource for binding in bindings if binding.version is not None}
         here |= copy.status.linked_resources()
         absent = [head for head in heads if head.id not in here]
         for number, head in enumerate(absent, 1):
@@ -167,8 +159,9 @@ class WorkingCopies:
         return sync
 
     def unknown_entries(self) -> list[Path]:
-        """Return the entries in staging folders that this library did not make; see
-        `staging.unknown_entries`.
+        """Return the entries in staging folders that this library did not make.
+
+        See `staging_dir.unknown_entries`.
         """
         return [
             entry
@@ -185,10 +178,10 @@ class WorkingCopies:
         working_copy = self._copies.get(folder.id)
         # It may have moved, or belong to another scope now.
         if working_copy is None or working_copy.folder != folder:
-            working_copy = self._copies[folder.id] = self._working_copy(folder, None)
+            working_copy = self._copies[folder.id] = self._make_working_copy(folder, None)
         return working_copy
 
-    def _working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
+    def _make_working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
         return WorkingCopy(
             self._store,
             folder,
@@ -203,10 +196,8 @@ class WorkingCopies:
     def sync_as(
         self, folder: WatchedFolder, directories: Iterable[str], identity: Identity
     ) -> SyncReport:
-        """Import the content of these directories on behalf of an identity that is known to have
-        written it.
-        """
-        return self._working_copy(folder, identity).sync(directories, removals=False)
+        """Import the content of these directories on behalf of the identity that wrote it."""
+        return self._make_working_copy(folder, identity).sync(directories, removals=False)
 
     def settle(self, folder: WatchedFolder) -> None:
         """Wait until exchanged directories of a folder are on the disk, and record that.
@@ -216,14 +207,11 @@ class WorkingCopies:
         copy, settled = self.copy(folder), list[tuple[Binding, Binding]]()
         for binding in self.bindings.pending(folder):
             resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
-            if (
-                resolved.unsynced
-                and resolved.mark is not None
-                and resolved.binding.version == binding.version
-            ):
+            is_untouched = resolved.unsynced and resolved.mark is not None
+            if is_untouched and resolved.binding.version == binding.version:
                 with contextlib.suppress(EvolvableError, OSError):
-                    # First the disk, then the row: the row says that a power failure cannot cut
-                    # these files any more.
+                    # First the disk, then the row: after the row, a power failure cannot cut these
+                    # files any more.
                     make_durable(folder.path, binding.directory)
                     settled.append((binding, resolved.binding))
         self.bindings.settle(settled)
@@ -234,8 +222,9 @@ class WorkingCopies:
         Imports from one folder reach the folders before it too.
         """
         self.follow_plugins()
-        for folder in self.folders() if not self._store.read_only else ():
-            self.settle(folder)
+        if not self._store.read_only:
+            for folder in self.folders():
+                self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
         # After all folders: git finishes while the others are read.
         syncs = [_sync_after_git(self.copy(sync.folder), sync) for sync in syncs]
@@ -244,7 +233,9 @@ class WorkingCopies:
 
     def follow_plugins(self) -> None:
         """Watch the version of each plugin that its client uses now. Raise LibraryBusy."""
-        for folder in self.folders() if not self._store.read_only else ():
+        if self._store.read_only:
+            return
+        for folder in self.folders():
             place = find_moved_folder(folder) if folder.is_plugins else None
             if place is not None:
                 self.bindings.move_folder(folder, place)
@@ -252,12 +243,11 @@ class WorkingCopies:
     def sync_behind(
         self, resources: Iterable[Ref | Head], *, removals: bool = True
     ) -> list[SyncReport]:
-        """Bring those directories up to date that hold another version of these resources than the
-        head.
+        """Sync the directories that hold another version of these resources than the head.
 
         removals: as for WorkingCopy.sync.
         """
-        heads = self._heads(resources)
+        heads = self._read_heads(resources)
         directories: dict[WatchedFolder, list[str]] = {}
         for folder, binding, _ in self.bindings.places(heads) if heads else ():
             head = heads[binding.resource]
@@ -277,12 +267,11 @@ class WorkingCopies:
         files: Files,
         places: Sequence[Place] | None = None,
     ) -> Iterator[StagedCheckout]:
-        """Build the next version of a resource in the folders, for the transaction that makes it in
-        the body.
+        """Build the next version of a resource in the folders, and yield the checkout.
 
-        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next
-        version. places: where it lies, when that was read since; the locks of the folders are taken
-        before it is relied on.
+        The body makes the transaction of that version. head: as `take_in` left it, None for a new
+        resource. base: its manifest. files: of the next version. places: those of the resource, if
+        the caller has read them; they are compared again with the locks of the folders held.
         """
         checkout = StagedCheckout()
         try:
@@ -301,20 +290,22 @@ class WorkingCopies:
 
         Return whether a head may have moved.
         """
-        heads = self._heads(resources)
+        heads = self._read_heads(resources)
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
 
-    def _heads(self, resources: Iterable[Ref | Head]) -> dict[int, Head]:
-        found = [
+    def _read_heads(self, resources: Iterable[Ref | Head]) -> dict[int, Head]:
+        heads = [
             resource if isinstance(resource, Head) else self._store.head_or_none(resource)
             for resource in resources
         ]
-        return {head.id: head for head in found if head is not None}
+        return {head.id: head for head in heads if head is not None}
 
     def import_saved(self, heads: Mapping[int, Head], places: Sequence[Place]) -> bool:
         """Import saved edits from these places; return whether a head may have moved."""
+        if self._store.read_only:
+            return False
         changed: dict[WatchedFolder, list[str]] = {}
-        for folder, binding, _ in () if self._store.read_only else places:
+        for folder, binding, _ in places:
             if not self.copy(folder).status.is_unchanged(binding, heads[binding.resource]):
                 changed.setdefault(folder, []).append(binding.directory)
         for folder, directories in changed.items():
@@ -323,16 +314,16 @@ class WorkingCopies:
         return bool(changed)
 
     def write_powers(self, refs: Iterable[Ref]) -> list[str]:
-        """Write the powers and delegates in force into the directories of these resources; return
-        the failures.
+        """Write the powers and delegates in force into the directories; return the failures.
 
-        Never raises: the decision is made already, and the next sync does it too.
+        refs: the resources whose directories are written. Never raises: the decision is made
+        already, and the next sync writes them too.
         """
-        heads = self._heads(refs)
+        heads = self._read_heads(refs)
+        if not heads or self._store.read_only:
+            return []
         directories: dict[WatchedFolder, list[str]] = {}
-        for folder, binding, _ in (
-            self.bindings.places(heads) if heads and not self._store.read_only else ()
-        ):
+        for folder, binding, _ in self.bindings.places(heads):
             if self.copy(folder).status.powers.of(binding.directory):
                 directories.setdefault(folder, []).append(binding.directory)
         try:
@@ -369,21 +360,18 @@ class WorkingCopies:
     def free_places(self, ref: Ref) -> list[tuple[int, str]]:
         """Return the folders and directories that a new resource of this name is to lie in.
 
-        Return none where one of them is taken.
+        A directory that exists already is left out.
         """
         if self._store.read_only:
             return []
-        directories = [
-            (folder, single_name(ref.kind, ref.name, folder.path))
-            for folder in self._folders_of(ref.kind, ref.scope)
-        ]
-        return [
-            (folder.id, name)
-            for folder, name in directories
-            if not os.path.lexists(folder.path / name)
-        ]
+        places: list[tuple[int, str]] = []
+        for folder in self._list_folders(ref.kind, ref.scope):
+            name = single_name(ref.kind, ref.name, folder.path)
+            if not os.path.lexists(folder.path / name):
+                places.append((folder.id, name))
+        return places
 
-    def _folders_of(self, kind: Kind, scope: str | None) -> list[WatchedFolder]:
+    def _list_folders(self, kind: Kind, scope: str | None) -> list[WatchedFolder]:
         scope_and_kind = (scope or USER_SCOPE, kind)
         return [
             folder
@@ -392,11 +380,13 @@ class WorkingCopies:
         ]
 
     def _place(self, head: Head) -> list[SyncReport]:
-        return [self.copy(folder).place(head) for folder in self._folders_of(head.kind, head.scope)]
+        return [
+            self.copy(folder).place(head) for folder in self._list_folders(head.kind, head.scope)
+        ]
 
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:
-    """Sync directories that wait for git again, when it has finished, within a short time."""
+    """Sync directories that wait for git again once it has finished; wait a short time for that."""
     # Longer than git counts as at work after it moved HEAD; what waits then is left to the next
     # sync.
     latest = time.monotonic() + 2 * MOVED_SECONDS

@@ -1,5 +1,4 @@
-"""Merge what a person saved in a directory with the versions that were made meanwhile; take changes
-out of a head.
+"""Merge a person's files with versions that were made meanwhile; take changes out of a head.
 
 Files are merged by lines. The rules of the resource decide whether the result may be the next
 version.
@@ -19,10 +18,11 @@ MOST_NAMED = 5
 
 
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Return the merge; a conflict where it would be invalid though both sides are valid.
+    """Return the merge of both sides.
 
-    Of an agent also where it would grant what one of the sides does not: a merge never adds up what
-    each side allowed. There the whole main file is that of `theirs`.
+    An invalid result of two valid sides is a conflict. So is an agent that would be granted more
+    than one of the sides grants: a merge never adds up the grants. In both cases the whole main
+    file is that of `theirs`.
 
     Args:
         head: The resource.
@@ -34,11 +34,10 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
 
 
 def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
-    """Return `now` without the changes from `before` to `after`; a conflict where later changes
-    overlap with them.
+    """Return `now` without the changes from `before` to `after`.
 
-    Of an agent also where the result would grant what neither side does. What `before` granted
-    comes back.
+    Later changes that overlap with them are a conflict. So is an agent that would be granted more
+    than either side grants. Grants of `before` come back.
     """
     return _check_merge(head, merge_files(after, now, before), now, before, most_grants=2)
 
@@ -59,20 +58,14 @@ def _check_merge(
         bool(broken_rules(find_problems(head.kind, head.name, files)))
         for files in (merged.files, ours, theirs)
     ]
-    too_wide = (
-        head.kind is Kind.AGENT
-        and main in ours
-        and main in theirs
-        and _count_widened(main, merged.files, ours, theirs) >= most_grants
-    )
-    if main not in theirs or (wrong != [True, False, False] and not too_wide):
+    is_wrong = wrong == [True, False, False]
+    is_agent = head.kind is Kind.AGENT and main in ours and main in theirs
+    too_wide = is_agent and _count_widened(main, merged.files, ours, theirs) >= most_grants
+    if main not in theirs or not (is_wrong or too_wide):
         return merged
     overlaps = tuple(overlap for overlap in merged.overlaps if overlap.path != main)
-    return MergeResult(
-        {**merged.files, main: theirs[main]},
-        tuple(sorted({*merged.conflicts, main})),
-        overlaps,
-    )
+    conflicts = tuple(sorted({*merged.conflicts, main}))
+    return MergeResult({**merged.files, main: theirs[main]}, conflicts, overlaps)
 
 
 def _count_widened(main: str, merged: Files, ours: Files, theirs: Files) -> int:
@@ -84,17 +77,14 @@ def _count_widened(main: str, merged: Files, ours: Files, theirs: Files) -> int:
 
 
 def name_overlaps(merged: MergeResult) -> str:
-    """Return where a merge has conflicts: each file, with its overlapping lines as the side `ours`
-    numbers them.
-    """
+    """Return the conflicts of a merge as a text: each file with its overlapping lines in `ours`."""
     places = []
     for path in merged.conflicts:
         here = [overlap for overlap in merged.overlaps if overlap.path == path]
         lines = [_name_lines(overlap) for overlap in here[:MOST_NAMED]]
         more = [f"{len(here) - MOST_NAMED} more"] if len(here) > MOST_NAMED else []
-        places.append(
-            f"{path} ({', '.join([*lines, *more])})" if here else f"{path} (the whole file)"
-        )
+        where = ", ".join([*lines, *more]) if here else "the whole file"
+        places.append(f"{path} ({where})")
     more = [f"{len(places) - MOST_NAMED} more files"] if len(places) > MOST_NAMED else []
     return ", ".join([*places[:MOST_NAMED], *more])
 

@@ -1,5 +1,6 @@
-"""What members of a shared library recognise a project by on another machine: hashes, so no path
-leaves a machine.
+"""The marks by which members of a shared library recognise a project on another machine.
+
+They are hashes, so no path leaves a machine.
 """
 
 import hashlib
@@ -13,29 +14,31 @@ from evolvable_store.workingcopy.git_history import first_commit
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 
 _LIMIT = 2**20
+"""Bytes of a repository's configuration that are read."""
+
 _HOST = re.compile(r"(?:[^@/:]+@)?([A-Za-z0-9][A-Za-z0-9.-]+):(?!//)(.+)")
 """The short form of an address over ssh: git@host:owner/name.git."""
 
 
 def shared_marks(place: Path) -> frozenset[str]:
-    """Return the marks of a project: of the address of its repository's remote origin, and of the
-    first commit.
+    """Return the marks of a project, none for a folder outside of git.
 
-    Each with the path of the project in the work tree. None for a folder outside of git.
+    One is of the address of the remote origin, one of the first commit, each with the path of the
+    project in the work tree.
     """
     root = work_tree(place)
     if root is None:
         return frozenset()
     inside = place.relative_to(root).as_posix()
     # Two marks: a fork has another address, a clone over another protocol the same.
-    mark_values = {"remote": plain_address(_origin(root)), "commit": first_commit(place)}
-    return frozenset(_digest(kind, value, inside) for kind, value in mark_values.items() if value)
+    mark_values = {"remote": plain_address(_read_origin(root)), "commit": first_commit(place)}
+    return frozenset(
+        _hash_parts(kind, value, inside) for kind, value in mark_values.items() if value
+    )
 
 
 def plain_address(address: str) -> str:
-    """Return host and path of a remote's address, however it is reached; '' for one on this
-    machine.
-    """
+    """Return host and path of a remote's address, '' for one on this machine."""
     short = _HOST.fullmatch(address)
     if short is not None:
         host, path = short[1], short[2]
@@ -52,20 +55,14 @@ def plain_address(address: str) -> str:
     return f"{host.lower()}/{path}" if host and path else ""
 
 
-def _digest(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     # 128 bits; NUL separates the parts, as none of them can contain one.
-    return hashlib.sha256(
-        "\0".join(parts).encode(
-            "utf-8",
-            "surrogateescape",
-        )
-    ).hexdigest()[:32]
+    data = "\0".join(parts).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _origin(root: Path) -> str:
-    """Return the address of the remote origin as the repository's own configuration says it, ''
-    without one.
-    """
+def _read_origin(root: Path) -> str:
+    """Return the address of the remote origin in the repository's configuration, '' without one."""
     try:
         text = os.fsdecode(read_bounded(root / ".git/config", _LIMIT) or b"")
     except GitDamaged:

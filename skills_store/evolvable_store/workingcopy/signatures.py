@@ -1,4 +1,4 @@
-"""Recognise a directory by what the system says of its files, without reading them."""
+"""Recognise a directory by the status of its files, without reading them."""
 
 import errno
 import hashlib
@@ -18,8 +18,9 @@ MAX_SEEN = 4 * MAX_FILES
 """Entries after which a walk stops; later entries are left out."""
 
 RACY_NS = 2 * 10**9
-"""A change this close to the moment of a signature can be followed by one with equal times (git:
-racy index).
+"""Nanoseconds before a signature in which a change makes it untrusted.
+
+A second change may leave equal times (git: racy index).
 """
 
 _POSIX = os.name == "posix"
@@ -35,10 +36,10 @@ StatEntries = list[tuple[str, os.stat_result | None]]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any
-    file, 0 for none.
+    """A fingerprint of a folder by stat alone.
 
-    entries: what it was taken of, as of `stat_entries`; none for a single file.
+    newest: the time of the newest change of any file in nanoseconds, 0 for none. entries: those
+    that it covers, as of `stat_entries`; none for a single file.
     """
 
     digest: str
@@ -46,16 +47,16 @@ class Signature:
     entries: StatEntries = field(default_factory=list, compare=False, repr=False)
 
     def is_trusted(self, taken_ns: int) -> bool:
-        """Return whether an equal digest later means equal content, when this was taken at
-        `taken_ns`.
+        """Return whether an equal digest later means equal content.
+
+        taken_ns: when this signature was taken.
         """
         # A later write within the same tick of the clock would leave equal times.
         return self.newest < taken_ns - RACY_NS
 
 
 def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | None:
-    """Return the fingerprint of the entries that `read_folder` would look at, or None when there is
-    no folder.
+    """Return the fingerprint of the entries that `read_folder` examines, None without a folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes
     with every change. Equal fingerprints mean equal content only if the first can be trusted, see
@@ -68,8 +69,8 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
 def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     """Return every entry that `signature` covers with its status, None when there is no folder.
 
-    A folder has no status; a path with a NUL is followed by why the rest is not there, or by
-    nothing for the file that a link of this path leads to.
+    A folder has no status. After a path and a NUL stands why the rest is missing, or nothing for
+    the file that the link at this path leads to.
     """
     top = os.fspath(folder)
     entries: StatEntries = []
@@ -89,32 +90,31 @@ def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
 def sign_entries(entries: StatEntries, *, sizes: bool = True, undated: str = "") -> Signature:
     """Return the fingerprint of these entries, as `signature` does.
 
-    undated: the path of a file the time of whose last change is not covered.
+    undated: the path of a file of which the time of the last change is left out.
     """
     lines, newest = list[str](), 0
     for path, status in entries:
-        lines.append(
-            path if status is None else entry_line(path, status, sizes, dated=path != undated)
-        )
-        newest = newest if status is None else max(newest, _changed_ns(status))
-    return Signature(_digest(lines), newest, entries)
+        if status is None:
+            lines.append(path)
+        else:
+            lines.append(entry_line(path, status, sizes, dated=path != undated))
+            newest = max(newest, _read_changed_ns(status))
+    return Signature(_hash_lines(lines), newest, entries)
 
 
 def single_signature(file: Path) -> Signature | None:
-    """Return the fingerprint of a file that stands for a folder; None when there is none, or a
-    folder is.
-    """
+    """Return the fingerprint of a single file, None where none or a folder is at the path."""
     try:
         status = os.lstat(file)
     except OSError:
         return None
     if stat.S_ISDIR(status.st_mode):
         return None
-    return Signature(_digest([entry_line(".", status)]), _changed_ns(status))
+    return Signature(_hash_lines([entry_line(".", status)]), _read_changed_ns(status))
 
 
 def _sign(top: str, prefix: str, found: StatEntries) -> None:
-    """Add each entry of the folder at `top`."""
+    """Add each entry of the folder at `top` to `found`, with `prefix` before its path."""
     _, files, folders = list_entries(top)
     for entry in files:
         try:
@@ -124,7 +124,7 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
         found.append((prefix + entry.name, status))
         if is_link(status):
             with suppress(OSError):
-                # What the link leads to as well: an edit there changes the resource.
+                # The file that the link leads to as well: an edit there changes the resource.
                 found.append((f"{prefix}{entry.name}\0", os.stat(entry.path)))
         if len(found) > MAX_SEEN:
             return
@@ -146,10 +146,10 @@ Entries = list["os.DirEntry[str]"]
 
 
 def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
-    """Return the entries of a folder: ignored, others, folders; documents first, so that they are
-    never cut off.
+    """Return the entries of a folder: ignored ones, files, folders.
 
-    Copies that a synchroniser made of files count as ignored.
+    Documents come first among the files, so that no limit cuts them off. Copies that a synchroniser
+    made of files count as ignored.
     """
     ignored: Entries = []
     files: Entries = []
@@ -164,14 +164,13 @@ def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
                 ignored.append(entry)
             else:
                 files.append(entry)
-    # Documents first: the limit cuts off the end.
     files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))
     folders.sort(key=lambda entry: entry.name)
     return ignored, files, folders
 
 
 def error_reason(error: OSError) -> str:
-    """Return a reason for the reader, '' when the thing is simply gone."""
+    """Return why an entry cannot be read, '' when it does not exist any more."""
     if isinstance(error, FileNotFoundError):
         return ""
     if error.errno in (errno.ELOOP, errno.EMLINK):
@@ -196,43 +195,35 @@ def _is_junction(entry: "os.DirEntry[str]") -> bool:
     return not _POSIX and is_link(os.lstat(entry.path))
 
 
-def _changed_ns(status: os.stat_result) -> int:
-    """Return when the file last changed.
-
-    A person can set mtime to anything; ctime is creation on Windows.
-    """
+def _read_changed_ns(status: os.stat_result) -> int:
+    """Return when the file last changed, in nanoseconds."""
+    # Anybody can set mtime. On Windows ctime is the time of creation.
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
-def entry_line(path: str, s: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
+def entry_line(path: str, status: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
     """Return the line of an entry in a signature.
 
-    dated: whether with the time of its last change.
+    sizes, dated: whether it has the size, and the time of the last change.
     """
-    changed = s.st_ctime_ns if dated else "-"
-    return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {changed} {s.st_ino} {s.st_mode}"
+    size = status.st_size if sizes else "-"
+    changed = status.st_ctime_ns if dated else "-"
+    return f"{path}\0{size} {status.st_mtime_ns} {changed} {status.st_ino} {status.st_mode}"
 
 
 def with_entries(entries: StatEntries, added: StatEntries) -> StatEntries:
-    """Return the entries of a folder once these are in it as well, or in the place of those that
-    are there.
-    """
+    """Return the entries of a folder with these added, in place of those of the same paths."""
     paths = {path for path, _ in added}
     both = [*(entry for entry in entries if entry[0] not in paths), *added]
-    return sorted(
-        both,
-        key=lambda entry: _order(entry[0], entry[1] is None),
-    )
+    return sorted(both, key=lambda entry: _make_sort_key(entry[0], entry[1] is None))
 
 
-def _order(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
-    """Return the sort key of an entry in the order of `stat_entries`: files of a folder before its
-    folders.
-    """
+def _make_sort_key(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
+    """Return the sort key of an entry: the files of a folder come before its folders."""
     *above, name = path.split("/")
     last = (is_folder, not (is_folder or name.endswith(".md")), name)
     return [*((True, False, part) for part in above), last]
 
 
-def _digest(lines: list[str]) -> str:
+def _hash_lines(lines: list[str]) -> str:
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

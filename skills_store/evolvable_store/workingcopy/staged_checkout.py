@@ -1,11 +1,11 @@
-"""Write an update into its directories with the transaction that makes the version: one commit, no
-wait for the disk.
+"""Write an update into its directories with the transaction that makes the version.
 
-What goes there is built before the version exists, without a lock: where one file is changed or
-added, that file or the new folder around it; else the whole directory. With the locks of their
-folders held, the transaction makes the version and records what the directories hold before and
-after (`PendingCheckout`), and then each is put in its place in one step. What cannot be done so is
-left to a sync: a directory that is new, edited, held, a single file, or behind a link.
+There is one commit, and no wait for the disk. The new content is built before the version exists,
+without a lock. Where one file is changed or added, that is the file or the new folder around it;
+else it is the whole directory. With the locks of the folders held, the transaction makes the
+version and records the marks of the directories before and after (`PendingCheckout`). Then each is
+put in its place in one step. A sync writes all other directories: those that are new, edited, held,
+a single file, or behind a link.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class _StagedDirectory:
     """One directory, or one path of it, that is built beside its place.
 
     old, new: the marks of the directory before and after. part: None for a whole directory.
-    replaced: what a signature covers of the file that is replaced, '' for none.
+    replaced: the line in a signature of the file that is replaced, '' for none.
     """
 
     copy: WorkingCopy
@@ -78,11 +78,11 @@ class _StagedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The change of the next version to a directory: all of its files, and the one file that alone
-    differs.
+    """The change of the next version to a directory.
 
-    path: of that file, '' where more changes or a file goes. sha256: of its content. before: the
-    tree that its file makes as SINGLE, '' where it is new. written: the tree of all files.
+    files: all of that version. added: the new paths. written: the tree of all files. path: of the
+    one file that changes, '' where more files change or one is removed. sha256: of its content.
+    before: the tree of its old content as SINGLE, '' for a new file.
     """
 
     files: Files
@@ -107,9 +107,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One directory that is to hold the next version of `head`, with its mark and its
-    entries now.
-    """
+    """One directory that is to hold the next version of `head`, with its mark and entries now."""
 
     copy: WorkingCopy
     binding: Binding
@@ -121,7 +119,7 @@ class _Place:
 
     @contextlib.contextmanager
     def slot(self, note: RecoveryNote) -> Iterator[Slot]:
-        """Lend a slot with this note; it is cleared unless what was built is ready at the end."""
+        """Yield a slot with this note; it is cleared unless it has a ready folder at the end."""
         slot = Slot.fresh(self.opened, self.target.name.rpartition("/")[2])
         # Not durable: until the transaction commits, losing note and files together loses nothing.
         slot.write_note(note, durable=False)
@@ -133,8 +131,7 @@ class _Place:
 
 
 class StagedCheckout:
-    """The directories that are about to hold the next version of one resource. For one `with`
-    block.
+    """The directories that are about to hold the next version of one resource.
 
     complete: whether every directory of the resource holds the version, so that no sync is needed.
     """
@@ -170,15 +167,13 @@ class StagedCheckout:
                 if not self._stage(copy, binding, change):
                     self.close()
                     return
+            copies = {copy.folder.id: copy for copy, _ in places}
             # In the order of their ids: two updates that lock the same folders cannot wait for each
             # other.
-            for copy in sorted(
-                {copy.folder.id: copy for copy, _ in places}.values(),
-                key=lambda copy: copy.folder.id,
-            ):
-                self._open.enter_context(copy.lock(STAGED_LOCK_SECONDS))
+            for folder_id in sorted(copies):
+                self._open.enter_context(copies[folder_id].lock(STAGED_LOCK_SECONDS))
             # Again with the locks held: somebody may have saved while the files were built.
-            if any(self._current_digest(staged) != staged.old.signature for staged in self._staged):
+            if any(self._read_digest(staged) != staged.old.signature for staged in self._staged):
                 self.close()
         except (EvolvableError, OSError):
             self.close()
@@ -189,15 +184,13 @@ class StagedCheckout:
             transaction.bind_pending(staged.binding, staged.old, staged.new, boot_id(), staged.part)
 
     def exchange(self) -> list[str]:
-        """Put the directories in their places after the commit; return failures and remarks as
-        texts.
-        """
+        """Put the directories in their places after the commit; return failures and remarks."""
         if not self._staged:
             return []
         reports = []
-        left, self._staged = self._staged, []
+        waiting, self._staged = self._staged, []
         self.complete = True
-        for staged in left:
+        for staged in waiting:
             try:
                 # One failure leaves the others as they are: each directory is old or new as a
                 # whole.
@@ -208,9 +201,9 @@ class StagedCheckout:
 
     def close(self) -> None:
         """Give the locks back, and remove directories that were built but not used."""
-        left, self._staged = self._staged, []
+        unused, self._staged = self._staged, []
         try:
-            for staged in left:
+            for staged in unused:
                 # Its recovery note stays, so the next sync removes it.
                 with contextlib.suppress(OSError):
                     staged.slot.clear()
@@ -218,33 +211,32 @@ class StagedCheckout:
             self._open.close()
 
     def _stage(self, copy: WorkingCopy, binding: Binding, change: _Change) -> bool:
-        """Build the next version beside one directory; return whether that is the way for it."""
+        """Build the next version beside one directory; return False where a sync has to do it."""
         if is_single(copy.folder.kind, binding.directory) or binding.version != self._head.version:
             return False
         if copy.obstacle() or copy.is_read_only(binding.directory):
             return False
-        seen, resolved = copy.status.last_seen(binding)
-        if seen is None or any(
-            status is not None and is_link(status) for _, status in seen.entries
-        ):
-            return False  # a link that belongs to a version is kept by a sync
+        current, resolved = copy.status.last_seen(binding)
+        # A sync keeps links that belong to a version.
+        if current is None or _has_link(current.entries):
+            return False
         if resolved.mark is None or resolved.binding.version != self._head.version:
             return False
         opened = self._open.enter_context(open_staging(copy.staging()))
         target = check_target(copy.folder.path / binding.directory, opened)
         if any((target / path).exists() for path in change.added):
-            return False  # something that no version keeps may be in the way
+            return False  # an entry that no version has may be in the way
         place = _Place(
-            copy, resolved.binding, resolved.mark, seen.entries, opened, target, self._head
+            copy, resolved.binding, resolved.mark, current.entries, opened, target, self._head
         )
         staged = _stage_part(place, change) or _stage_whole(place, change)
         if staged is not None:
             self._staged.append(staged)
         return staged is not None
 
-    def _current_digest(self, staged: _StagedDirectory) -> str:
-        seen = staged.copy.status.signature(staged.binding.directory)
-        return seen.digest if seen is not None else ""
+    def _read_digest(self, staged: _StagedDirectory) -> str:
+        current = staged.copy.status.signature(staged.binding.directory)
+        return current.digest if current is not None else ""
 
     def _exchange(self, staged: _StagedDirectory) -> SyncReport:
         report, slot = SyncReport(staged.copy.folder), staged.slot
@@ -258,21 +250,15 @@ class StagedCheckout:
         touched = _is_touched(staged)
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)
-        modes = (
-            staged.copy.store.manifest(self._head, self._head.version)
-            if touched and not staged.part
-            else {}
-        )
-        if (
-            touched
-            and replaced is not None
-            and not still_holds(replaced.old, staged.note.believed, modes)
-        ):
+        if not touched or replaced is None:
+            return report
+        head, directory = self._head, staged.binding.directory
+        modes = staged.copy.store.manifest(head, head.version) if not staged.part else {}
+        if not still_holds(replaced.old, staged.note.believed, modes):
             # Somebody saved between our look and the exchange. A later sweep finds it too; sooner
             # is better.
-            directory, path = staged.binding.directory, staged.note.path
             staged.copy.import_replaced(
-                directory, self._head, self._head.tree, replaced.old, report, path
+                directory, head, head.tree, replaced.old, report, staged.note.path
             )
         return report
 
@@ -282,8 +268,12 @@ def _may_withhold(copy: WorkingCopy, binding: Binding, head: Head, files: Files)
     return copy.status.powers.may_withhold(place, binding.directory, head, files)
 
 
+def _has_link(entries: StatEntries) -> bool:
+    return any(status is not None and is_link(status) for _, status in entries)
+
+
 def _are_plain(entries: StatEntries) -> bool:
-    """Return whether each entry could be looked at, and none may be missing."""
+    """Return whether these are all entries of a directory, and each could be read."""
     return len(entries) < MAX_SEEN and not any("\0" in path or path == "." for path, _ in entries)
 
 
@@ -305,40 +295,34 @@ def _stage_whole(place: _Place, change: _Change) -> _StagedDirectory | None:
 
 
 def _stage_part(place: _Place, change: _Change) -> _StagedDirectory | None:
-    """Build the one file that the change is about, or the first folder above it that is not there.
+    """Build the one file that changes, or the first folder above it that does not exist.
 
     Return None where the whole directory has to be built.
     """
     if not change.path or not place.copy.can_exchange or not _are_plain(place.entries):
         return None
     before = dict(place.entries).get(change.path)
-    path = change.path if before else _first_missing(place.target, change.path)
+    path = change.path if before else _find_first_missing(place.target, change.path)
     if not path or bool(change.before) != bool(before):
         return None
     inner, file = change.path[len(path) + 1 :], change.files[change.path]
     written = make_manifest({inner or SINGLE: file}).tree
-    note = new_note(
-        place.target,
-        now=time.time(),
-        inode=0,
-        believed=change.before,
-        written=written,
-    )
+    now = time.time()
+    note = new_note(place.target, now=now, inode=0, believed=change.before, written=written)
     note = replace(note, path=path, tree=place.head.tree)
     with place.slot(note) as slot:
         if inner:
             build_branch(slot.new, inner, file, slot.target(note))
         else:
             build_single(slot.new, file, slot.target(note), durable=False)
-        added = _built_entries(slot.new, path, inner)
+        added = _list_built_entries(slot.new, path, inner)
         if not are_backdated(added):
             return None
         # The rename sets the time of the file's last change, not of one in a folder that is
         # renamed.
         part = PendingPart(slot.stem, change.sha256, "" if inner else path)
-        new = mark_of_entries(
-            with_entries(place.entries, added), inode_of(slot.new), undated=part.path
-        )
+        entries = with_entries(place.entries, added)
+        new = mark_of_entries(entries, inode_of(slot.new), undated=part.path)
         rename(slot.new, slot.ready)
         replaced = entry_line(path, before, dated=False) if before else ""
         return _StagedDirectory(
@@ -346,29 +330,31 @@ def _stage_part(place: _Place, change: _Change) -> _StagedDirectory | None:
         )
 
 
-def _built_entries(built: PathAt, path: str, inner: str) -> StatEntries:
-    """Return the entries of the file or the folder that will lie at `path`; inner: of the one file
-    in the folder.
+def _list_built_entries(built: PathAt, path: str, inner: str) -> StatEntries:
+    """Return the entries of the file or the folder that will lie at `path`.
+
+    inner: the path of the one file in the folder, '' for a file.
     """
     if not inner:
         return [(path, built.lstat())]
-    folders = [path, *(f"{path}/{parent}" for parent in _folders_above(inner))]
+    folders = [path, *(f"{path}/{parent}" for parent in _list_folders_above(inner))]
     return [
         *((folder, None) for folder in folders),
         (f"{path}/{inner}", (built / inner).lstat()),
     ]
 
 
-def _folders_above(path: str) -> list[str]:
+def _list_folders_above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def _first_missing(target: PathAt, path: str) -> str:
-    """Return the first part of a path below a directory that is not there; '' where no folder can
-    be made there.
+def _find_first_missing(target: PathAt, path: str) -> str:
+    """Return the outermost folder or file of a path that does not exist below a directory.
+
+    '' where a file or a link is in the way, or all of it exists.
     """
-    for place in (*_folders_above(path), path):
+    for place in (*_list_folders_above(path), path):
         if not (target / place).exists():
             return place
         if not (target / place).is_dir():
@@ -380,14 +366,8 @@ def _is_touched(staged: _StagedDirectory) -> bool:
     """Return whether somebody wrote to the replaced file or directory since it was looked at."""
     old = staged.slot.old
     if staged.part is None:
-        seen = signature(old)
-        return seen is None or seen.digest != staged.old.signature
-    return (
-        old.exists()
-        and entry_line(
-            staged.part.path,
-            old.lstat(),
-            dated=False,
-        )
-        != staged.replaced
-    )
+        current = signature(old)
+        return current is None or current.digest != staged.old.signature
+    if not old.exists():
+        return False
+    return entry_line(staged.part.path, old.lstat(), dated=False) != staged.replaced

@@ -1,5 +1,4 @@
-"""The hidden folder beside a watched root where folders are built, and where replaced ones wait
-before deletion.
+"""The hidden folder beside a watched root in which folders are built and replaced ones wait.
 
 The staging folder lies in a work tree, so its content is hostile input: a repository can bring any
 entry. Which entries are ours, and which folder each of them belongs to, is decided only by recovery
@@ -24,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evolvable_store.errors import Refused
 from evolvable_store.workingcopy.openat import (
@@ -35,27 +35,25 @@ from evolvable_store.workingcopy.openat import (
     write_all,
 )
 
-# What file systems answer that cannot sync a directory.
+# The errors of file systems that cannot sync a directory.
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 # A swap takes milliseconds; the longer time is for a process that was stopped in the middle and
 # lives.
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
+"""Seconds after which a swap counts as abandoned: of an unknown process, and of one that lives."""
+
 _INSIDE = ".evolvable"
 _OF_PATHS = ("path", "tree")  # fields of the notes that are about one path of a directory
-_NEW = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
-)
+_OPTIONAL_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPTIONAL_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
 class StagingDirectory:
-    """The staging folder of one watched root, and the folder in the library's home that holds its
-    recovery notes.
+    """The staging folder of one watched root, and the folder of its recovery notes.
 
-    inode: of the root when it was looked at, 0 for any.
+    path: the staging folder. notes: lies in the library's home. inode: of the root when it was
+    opened, 0 for any.
     """
 
     root: Path
@@ -67,17 +65,15 @@ class StagingDirectory:
         return os.fspath(self.path)
 
     def is_usable(self) -> bool:
-        """Return whether the root is still the same, and the staging folder still this account's
-        alone.
-        """
+        """Return whether the root is the same, and the staging folder this account's alone."""
         try:
             root, status = os.lstat(self.root), os.lstat(self.path)
         except OSError:
             return False
         # Others could otherwise exchange what was built here.
-        own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-        directories = stat.S_ISDIR(status.st_mode) and os.path.isdir(self.notes)
-        return root.st_ino == self.inode and directories and own and not status.st_mode & 0o022
+        is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+        are_there = stat.S_ISDIR(status.st_mode) and os.path.isdir(self.notes)
+        return root.st_ino == self.inode and are_there and is_own and not status.st_mode & 0o022
 
     def name_of(self, target: Path) -> str:
         """Return the name of a directory below the root, as a note records it.
@@ -96,8 +92,9 @@ class StagingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class OpenStagingDirectory:
-    """A watched root and its staging folder, both open: whatever happens to their paths, these two
-    are written.
+    """A watched root and its staging folder, both open.
+
+    These two are written, whatever their paths lead to meanwhile.
     """
 
     staging: StagingDirectory
@@ -120,7 +117,7 @@ class OpenStagingDirectory:
 @contextmanager
 def open_root(root: Path) -> Iterator[Directory]:
     """Open a watched root. Raise Refused when it is a symbolic link or lies below one; OSError."""
-    with _refusing_links(root), open_real(root) as directory:
+    with _refuse_links(root), open_real(root) as directory:
         yield directory
 
 
@@ -128,12 +125,12 @@ def open_root(root: Path) -> Iterator[Directory]:
 def open_staging(staging: StagingDirectory) -> Iterator[OpenStagingDirectory]:
     """Open a watched root and its staging folder.
 
-    Raise Refused when one of them is a symbolic link or lies below one, or another directory has
-    the root's place than was looked at; OSError when they cannot be opened.
+    Raise Refused when one of them is a symbolic link or lies below one, or when another directory
+    has the root's path by now; OSError when they cannot be opened.
     """
     with ExitStack() as stack:
         root = stack.enter_context(open_root(staging.root))
-        with _refusing_links(staging.root):
+        with _refuse_links(staging.root):
             inside = staging.path.parent == staging.root
             parent = root if inside else stack.enter_context(open_real(staging.path.parent))
             directory = stack.enter_context((parent / staging.path.name).open_directory())
@@ -147,16 +144,16 @@ def open_staging(staging: StagingDirectory) -> Iterator[OpenStagingDirectory]:
 
 
 @contextmanager
-def _refusing_links(root: Path) -> Iterator[None]:
+def _refuse_links(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _through_link(root, error) from None
+            raise _make_link_error(root, error) from None
         raise
 
 
-def _through_link(root: Path, error: OSError) -> Refused:
+def _make_link_error(root: Path, error: OSError) -> Refused:
     where = f"{error.filename} is" if error.filename else "it is, or lies below,"
     return Refused(
         f"{root} is not written: {where} a symbolic link now.",
@@ -186,14 +183,15 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
     path, inode = None, 0
     with suppress(OSError), open_root(root) as directory:
         inode = directory.status().st_ino
-        path = _first_usable(root, directory)
+        path = _find_usable(root, directory)
     if path is None:
         raise Refused(
             f"Nothing can be written into {root} or beside it.",
             "Make room, or give yourself the right to write; until then its resources are served "
             "from the library alone.",
         )
-    for folder in (notes.parent, notes):  # a parent that mkdir makes by the way has the usual mode
+    # One by one: a parent that mkdir(parents=True) makes gets the usual mode.
+    for folder in (notes.parent, notes):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return StagingDirectory(root, path, notes, inode)
 
@@ -202,13 +200,14 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
 class RecoveryNote:
     """The note of a swap in the library's home, for recovery after a crash.
 
-    target: relative to the watched root, with `/`. at: seconds. host, process: who does it. inode:
-    of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and
-    of the new folder. drop: None, or (where files are replaced one by one) the paths to take away.
+    target: relative to the watched root, with `/`. at: seconds. host, process: of the process that
+    makes the swap. inode: of the folder that was built, 0 for a removal. believed, written: the
+    trees of the replaced and of the new folder. drop: the paths to remove where files are replaced
+    one by one, None elsewhere.
 
-    path: of the one file, or the new folder, below the target that is put in place, '' for the
-    whole target; the trees are that file's (as `SINGLE`) or that folder's then. tree: of the whole
-    target before.
+    path: the part of the target that is replaced, a file or a new folder; '' for the whole target.
+    The two trees are then that file's (as `SINGLE`) or that folder's. tree: of the whole target
+    before.
     """
 
     target: str
@@ -234,10 +233,7 @@ class Slot:
     def fresh(cls, place: OpenStagingDirectory, name: str) -> "Slot":
         """Return an unused slot for a folder of this name."""
         safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
-        return cls(
-            place,
-            f"{safe_name}.{os.getpid()}-{secrets.token_hex(6)}",
-        )
+        return cls(place, f"{safe_name}.{os.getpid()}-{secrets.token_hex(6)}")
 
     @classmethod
     def of(cls, old: Path, place: OpenStagingDirectory) -> "Slot":
@@ -279,10 +275,10 @@ class Slot:
     def write_note(self, note: RecoveryNote, *, durable: bool = True) -> None:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
         fields = {name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__}
-        # Earlier versions read notes without these alone; what has them is not theirs to tidy up.
-        text = json.dumps(
-            {name: value for name, value in fields.items() if value or name not in _OF_PATHS}
-        )
+        # Earlier versions of this program read only notes without these fields, and leave the
+        # swaps of other notes alone.
+        written = {name: value for name, value in fields.items() if value or name not in _OF_PATHS}
+        text = json.dumps(written)
         part = os.fspath(self.part)
         fd = os.open(part, _NEW, 0o666)
         try:
@@ -299,14 +295,14 @@ class Slot:
     def read_note(self) -> RecoveryNote | None:
         """Return the note, or None when there is none that can be read."""
         try:
-            return _as_note(json.loads(self.note.read_text(encoding="utf-8")))
+            return _parse_note(json.loads(self.note.read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError):
             return None
 
     def delete(self, folder: PathAt) -> None:
         """Delete a folder of this slot.
 
-        Under another name first, so that nobody takes half of it for a whole.
+        It is renamed first, so that half of it never counts as a whole.
         """
         if folder != self.gone:
             self.gone.remove_tree()
@@ -335,21 +331,20 @@ def new_note(
     target: PathAt, *, now: float, inode: int, believed: str, written: str
 ) -> RecoveryNote:
     """Return the note of a swap that this process makes."""
-    return RecoveryNote(target.name, now, _host(), os.getpid(), inode, believed, written)
+    return RecoveryNote(target.name, now, _read_host(), os.getpid(), inode, believed, written)
 
 
 def list_stems(notes: Path) -> list[str]:
-    """Return the stem of every swap that has a recovery note in the home, finished or being
-    written, sorted.
+    """Return the stem of every swap that has a recovery note in the home, sorted.
+
+    A note that is still being written counts.
     """
     try:
         names = os.listdir(notes)
     except FileNotFoundError:
         return []
-    found = {
-        name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")
-    }
-    return sorted(stem for stem in found if stem)
+    parts = (name.rpartition(".") for name in names)
+    return sorted({stem for stem, _, suffix in parts if stem and suffix in ("json", "part")})
 
 
 def recovery_notes(home: Path, folder: int) -> Path:
@@ -358,22 +353,21 @@ def recovery_notes(home: Path, folder: int) -> Path:
 
 
 def unknown_entries(root: Path, notes: Path) -> list[Path]:
-    """Return the entries of the staging folders of a root that no recovery note of this library
-    explains, sorted.
+    """Return the entries of the staging folders of a root without a recovery note here, sorted.
 
     They come from another library, an older version, or a repository. They are never read, moved or
     deleted.
     """
-    known_stems, found = set(list_stems(notes)), []
+    known_stems, unknown = set(list_stems(notes)), list[Path]()
     for folder in possible_staging(root):
         with suppress(OSError), open_real(folder, readable=True) as directory:
             names = os.listdir(folder if directory.fd is None else directory.fd)
-            found += [
+            unknown += [
                 folder / name
                 for name in names
                 if name != ".gitignore" and Path(name).stem not in known_stems
             ]
-    return sorted(found)
+    return sorted(unknown)
 
 
 def possible_staging(root: Path) -> tuple[Path, Path]:
@@ -393,67 +387,74 @@ def is_waiting(root: Path, stem: str, inode: int) -> bool:
     return False
 
 
-def _as_note(fields: object) -> RecoveryNote:
+def _parse_note(fields: object) -> RecoveryNote:
     """Return the note that these JSON fields are. Raise ValueError for anything else."""
-    if not isinstance(fields, dict) or {*fields, *_OF_PATHS} != {
-        *RecoveryNote.__dataclass_fields__
-    }:
+    names = {*RecoveryNote.__dataclass_fields__}
+    if not isinstance(fields, dict) or {*fields, *_OF_PATHS} != names:
         raise ValueError("not the fields of a note")
     fields = {**dict.fromkeys(_OF_PATHS, ""), **fields}
-    texts = all(
-        type(fields[key]) is str for key in ("target", "host", "believed", "written", *_OF_PATHS)
-    )
-    numbers = type(fields["at"]) in (int, float) and all(
-        type(fields[key]) is int for key in ("process", "inode")
-    )
-    drop = fields["drop"]
-    paths = (
-        drop is None
-        or isinstance(drop, list)
-        and all(type(path) is str and is_inside(path) for path in drop)
-    )
-    places = is_inside(fields["target"]) and (not fields["path"] or is_inside(fields["path"]))
-    if not (texts and numbers and paths and places):
+    if not (_has_types(fields) and _has_paths(fields)):
         raise ValueError("a field of the note has a wrong value")
     return RecoveryNote(**fields)
+
+
+def _has_types(fields: dict[str, Any]) -> bool:
+    texts = (fields[key] for key in ("target", "host", "believed", "written", *_OF_PATHS))
+    # type() and not isinstance(): a bool is no number here.
+    are_numbers = type(fields["process"]) is int and type(fields["inode"]) is int
+    is_time = type(fields["at"]) in (int, float)
+    return all(type(text) is str for text in texts) and are_numbers and is_time
+
+
+def _has_paths(fields: dict[str, Any]) -> bool:
+    """Return whether the paths of a note lie below the root, and those to remove in the target."""
+    drop = fields["drop"]
+    if drop is not None:
+        if not isinstance(drop, list):
+            return False
+        if not all(type(path) is str and is_inside(path) for path in drop):
+            return False
+    return is_inside(fields["target"]) and (not fields["path"] or is_inside(fields["path"]))
 
 
 def is_abandoned(note: RecoveryNote, now: float) -> bool:
     """Return whether nobody works on this swap any more.
 
-    The process is dead, or (on another host, or where one cannot ask) enough time has passed; a
-    clock that was set back counts as passed time.
+    That is so when its process is dead. Of another host, and on Windows, it is so when enough time
+    has passed. A clock that was set back counts as passed time.
     """
     age = abs(now - note.at)
-    if os.name != "posix" or note.host != _host():
+    if os.name != "posix" or note.host != _read_host():
         return age > _UNKNOWN_SECONDS
-    return age > _ALIVE_SECONDS or not _alive(note.process)
+    return age > _ALIVE_SECONDS or not _is_alive(note.process)
 
 
 def is_in_progress(stem: str) -> bool:
-    """Return whether the process in the name of a swap is alive on this host; False where that
-    cannot be told.
+    """Return whether the process in the name of a swap is alive on this host.
+
+    False where that cannot be told.
     """
     process = stem.rpartition(".")[2].partition("-")[0]
-    return os.name == "posix" and process.isdecimal() and _alive(int(process))
+    return os.name == "posix" and process.isdecimal() and _is_alive(int(process))
 
 
 def complete_swaps(notes: Path, stems: Iterable[str]) -> dict[str, float]:
     """Return those swaps whose process lives, each with the time of its note.
 
-    The caller makes sure that nobody else makes a swap meanwhile.
+    The caller holds the folder's lock, so that nobody makes a swap meanwhile.
     """
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for stem in stems:
         with suppress(OSError):
             if is_in_progress(stem):
-                found[stem] = (notes / f"{stem}.json").stat().st_mtime
-    return found
+                times[stem] = (notes / f"{stem}.json").stat().st_mtime
+    return times
 
 
 def clear_part(slot: Slot, now: float) -> None:
-    """Delete a note that was never finished, once its writer has had time to; nothing else of the
-    slot exists.
+    """Delete a note that was never finished, once its writer had time to finish it.
+
+    Nothing else of the slot exists then.
     """
     seconds = _ALIVE_SECONDS if is_in_progress(slot.stem) else _UNKNOWN_SECONDS
     with suppress(FileNotFoundError):
@@ -480,8 +481,7 @@ def sync_directory(directory: Directory) -> None:
     """Make the names in an open directory durable, where the system can. Raise OSError."""
     if directory.fd is None:
         return
-    # The directory itself may have been opened for the sole purpose of looking names up, which
-    # cannot be synced.
+    # Opened again: a descriptor that was opened for looking names up (O_PATH) cannot be synced.
     try:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.fd)
         try:
@@ -493,16 +493,16 @@ def sync_directory(directory: Directory) -> None:
             raise
 
 
-def _host() -> str:
+def _read_host() -> str:
     return os.uname().nodename if hasattr(os, "uname") else ""
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     if process <= 0:
         return False
     try:
-        # Signal 0 only asks. An error other than "no such process" means that it lives and is not
-        # ours.
+        # Signal 0 only tests. An error other than "no such process" means that the process lives
+        # and belongs to another account.
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
@@ -511,29 +511,28 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _first_usable(root: Path, directory: Directory) -> Path | None:
+def _find_usable(root: Path, directory: Directory) -> Path | None:
     """Return the first place where a staging folder is or can be made, None for none."""
     beside, inside = possible_staging(root)
     with suppress(OSError), open_real(root.parent) as parent:
-        if _reaches(parent, directory) and _usable(parent / beside.name):
+        if _reaches(parent, directory) and _make_usable(parent / beside.name):
             return beside
     with suppress(OSError):
-        if _usable(directory / _INSIDE):
+        if _make_usable(directory / _INSIDE):
             return inside
     return None
 
 
-def _usable(staging: PathAt) -> bool:
+def _make_usable(staging: PathAt) -> bool:
     """Make the folder when it does not exist; return whether it is ours.
 
     Raise OSError, for a link or a file too.
     """
     if not staging.exists():
         staging.mkdir(mode=0o700)
-        with open(
-            (staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
-        ) as stream:
-            # git must not offer the staging folder to be committed.
+        # git must not offer the staging folder to be committed.
+        descriptor = (staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(descriptor, "wb") as stream:
             stream.write(b"*\n")
     with staging.open_directory() as directory:
         status = directory.status()
@@ -547,12 +546,11 @@ def _usable(staging: PathAt) -> bool:
 
 
 def _reaches(parent: Directory, root: Directory) -> bool:
-    """Return whether a rename from one to the other is possible; bind mounts of one device refuse
-    it too.
-    """
+    """Return whether a rename from one to the other is possible."""
     if parent.status().st_dev != root.status().st_dev:
         return False
-    # Renames a name that does not exist: ENOENT means possible, EXDEV not.
+    # Two bind mounts of one device refuse it as well, so it is tried with a name that does not
+    # exist: ENOENT means that it is possible, EXDEV that it is not.
     name = f".probe.{secrets.token_hex(6)}"
     try:
         rename(parent / name, root / name)

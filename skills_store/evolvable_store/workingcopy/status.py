@@ -1,6 +1,6 @@
-"""What the directories of a watched folder hold, beside what the library knows of them.
+"""Compare the directories of a watched folder with the library's record of them.
 
-Never raises for what lies there. Passes over directories that have not changed.
+Directories that have not changed are not read. No content of a directory raises an error.
 """
 
 import contextlib
@@ -61,12 +61,12 @@ class DirectoryState:
     def signature(self) -> str:
         if self.reading is None:
             return ""
-        seen = Signature(self.reading.signature, self.reading.newest)
-        return seen.digest if seen.is_trusted(self.taken_ns) else ""
+        fingerprint = Signature(self.reading.signature, self.reading.newest)
+        return fingerprint.digest if fingerprint.is_trusted(self.taken_ns) else ""
 
     @property
     def edit_kind(self) -> str:
-        """How an edit of it is reported: new, returned or edited."""
+        """The word by which an edit of it is reported: new, returned or edited."""
         living = self.head is not None and self.head.version is not None
         if self.binding is None and not living:
             return "new" if self.head is None else "returned"
@@ -75,10 +75,10 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True)
 class FolderSurvey:
-    """All directories of a folder. left_out: those with a resource that cannot be imported, and
-    why.
+    """All directories of a folder.
 
-    gone: several were known, and not one is there any more, as when a disk is not mounted.
+    left_out: those with a resource that cannot be imported, and why. gone: several were known, and
+    not one is there any more, as when a disk is not mounted.
     """
 
     directories: set[str]
@@ -86,36 +86,35 @@ class FolderSurvey:
     gone: bool
 
 
-def _above(place: str) -> list[str]:
-    """Return the paths that a resource's directory may have which this place lies in or is, the
-    outermost first.
-    """
+def _list_above(place: str) -> list[str]:
+    """Return the place and the paths above it, the outermost first, down to MAX_DEPTH parts."""
     parts = place.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a directory that was just built, '' where it cannot tell every later
-    save.
+    """Return the digest of a directory that was just built.
+
+    '' where a later save could leave the digest as it is.
     """
     if os.name == "posix" and place.is_dir():
         mark = mark_of(place)
         return mark.signature if mark else ""
-    seen = single_signature(place)
+    fingerprint = single_signature(place)
     with contextlib.suppress(OSError):
         status = os.lstat(place)
-        if seen is not None and status.st_mtime_ns < status.st_ctime_ns:
-            return seen.digest if os.name == "posix" else ""
+        if fingerprint is not None and status.st_mtime_ns < status.st_ctime_ns:
+            return fingerprint.digest if os.name == "posix" else ""
     return ""
 
 
 class StatusReader:
-    """The eyes of a working copy.
+    """Reads the directories of one working copy.
 
-    `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of
-    directories that could not be imported; they are passed over until they change. `powers`: what
-    directories were given that their versions do not say; `with_powers`: those directories, which
-    are read at each sync: an approval changes it.
+    missing: since when (monotonic seconds) directories are gone. refused: the fingerprints of
+    directories that could not be imported, which are not read again until they change. powers: the
+    records of what a checkout wrote that is not in the version. with_powers: the directories with
+    such a record; they are read at each sync, as an approval changes what they are given.
     """
 
     def __init__(
@@ -131,83 +130,75 @@ class StatusReader:
         self.refused: dict[str, str] = {}
         self.powers = WrittenPowersRecords(store, folder, powers, forks)
         self.with_powers = set[str]()
-        # What `is_unchanged` just read, for the update that follows it at once.
+        # The result of the last `is_unchanged`, for the update that follows it at once.
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
-        """Return the directories of resources that these paths below the folder lie in, are, or
-        contain.
+        """Return the directories of resources that these paths are, lie in, or contain.
+
+        places: below the folder.
         """
-        above = {place: _above(place) for place in places}
+        above = {place: _list_above(place) for place in places}
+        candidates = {directory for directories in above.values() for directory in directories}
         # One query for all places.
-        bound = self._bindings.of_directories(
-            self._folder, {d for directories in above.values() for d in directories}
-        )
-        every: dict[str, Binding] | None = None
-        found: set[str] = set()
+        bound = self._bindings.of_directories(self._folder, candidates)
+        bindings: dict[str, Binding] | None = None
+        resources: set[str] = set()
         for place, directories in above.items():
-            parts = place.split("/")
-            inside = next((d for d in directories if d in bound or self._is_resource(d)), None)
-            if inside is not None:
-                found.add(inside)
-            else:
-                # Read at most once, and only for a path that is no resource.
-                every = self._bindings.of_folder(self._folder) if every is None else every
-                found.update(directory for directory in every if directory.startswith(f"{place}/"))
-                hidden = any(map(is_hidden, parts))
-                if (
-                    len(parts) < MAX_DEPTH
-                    and not hidden
-                    and first_link(self._folder.path / place) is None
-                ):
-                    found.update(
-                        discover(str(self._folder.path), self._folder.kind, f"{place}/").directories
-                    )
-        return found
+            around = (item for item in directories if item in bound or self._is_resource(item))
+            outermost = next(around, None)
+            if outermost is not None:
+                resources.add(outermost)
+                continue
+            # Read at most once, and only for a path that is no resource.
+            bindings = self._bindings.of_folder(self._folder) if bindings is None else bindings
+            resources.update(item for item in bindings if item.startswith(f"{place}/"))
+            resources.update(self._discover_below(place))
+        return resources
+
+    def _discover_below(self, place: str) -> list[str]:
+        parts = place.split("/")
+        if len(parts) >= MAX_DEPTH or any(map(is_hidden, parts)):
+            return []
+        if first_link(self._folder.path / place) is not None:
+            return []
+        return discover(str(self._folder.path), self._folder.kind, f"{place}/").directories
 
     def _is_resource(self, directory: str) -> bool:
         place = self._folder.path / directory
-        hidden = any(map(is_hidden, directory.split("/")))
-        return (
-            not hidden
-            and not os.path.islink(place)
-            and holds_main(
-                str(place),
-                self._folder.kind,
-            )
-        )
+        if os.path.islink(place) or any(map(is_hidden, directory.split("/"))):
+            return False
+        return holds_main(str(place), self._folder.kind)
 
     def everything(self) -> FolderSurvey:
         """Return all directories that hold a resource or are known to have held one."""
-        found = discover(str(self._folder.path), self._folder.kind)
+        discovered = discover(str(self._folder.path), self._folder.kind)
         bound = self._bindings.of_folder(self._folder)
-        # An emptied file that is known is a directory like any other: a sync says what is wrong
-        # with it.
+        # An emptied file that is known is a directory like any other: a sync reports its fault.
         emptied = {
             directory
-            for directory, why in found.left_out.items()
+            for directory, why in discovered.left_out.items()
             if why == EMPTY_FILE and directory in bound
         }
         problems = {
-            directory: why for directory, why in self._link_problems(found.links).items() if why
+            directory: why
+            for directory, why in self._find_link_problems(discovered.links).items()
+            if why
         }
         left_out = {
             directory: why
-            for directory, why in (found.left_out | problems).items()
+            for directory, why in (discovered.left_out | problems).items()
             if directory not in emptied
         }
         bound_directories = [
             directory for directory, binding in bound.items() if binding.version is not None
         ]
         # All of them at once: a disk that is not mounted, not a person who deleted each.
-        gone = not any(
+        are_gone = not any(
             os.path.lexists(self._folder.path / directory) for directory in bound_directories
         )
-        return FolderSurvey(
-            {*bound, *found.directories},
-            left_out,
-            len(bound_directories) > 1 and not found.directories and gone,
-        )
+        gone = len(bound_directories) > 1 and not discovered.directories and are_gone
+        return FolderSurvey({*bound, *discovered.directories}, left_out, gone)
 
     def linked_resources(self) -> set[int]:
         """Return the resources that links in this folder lead to."""
@@ -221,12 +212,15 @@ class StatusReader:
         }
 
     def filter_linked(self, directories: Iterable[str]) -> set[str]:
-        """Return the directories that are links to resources of a watched folder; see
-        `link_problem`.
-        """
-        return {directory for directory, why in self._link_problems(directories).items() if not why}
+        """Return the directories that are links to resources of a watched folder.
 
-    def _link_problems(self, directories: Iterable[str]) -> dict[str, str]:
+        See `link_problem`.
+        """
+        return {
+            directory for directory, why in self._find_link_problems(directories).items() if not why
+        }
+
+    def _find_link_problems(self, directories: Iterable[str]) -> dict[str, str]:
         links = [
             directory for directory in directories if os.path.islink(self._folder.path / directory)
         ]
@@ -236,20 +230,20 @@ class StatusReader:
     def find_changed_states(
         self, directories: Sequence[str], unchanged: set[str] | None = None
     ) -> Iterator[DirectoryState]:
-        """Yield those directories that need a step; add to `unchanged` those that hold the head, by
-        stat alone.
+        """Yield those directories that need a step.
+
+        unchanged: the set to which those that hold the head are added, by stat alone.
         """
         bindings = self._bindings.of_directories(self._folder, directories)
-        heads = self._store.backend.heads_by_id(
-            {b.resource for d in directories if (b := bindings.get(d))}
-        )
+        known = filter(None, map(bindings.get, directories))
+        heads = self._store.backend.heads_by_id({binding.resource for binding in known})
         # By name only where no row binds the directory: a row is more certain than a folder's name.
         names = {
             directory: self.resource_name(directory)
             for directory in directories
             if directory not in bindings
         }
-        heads_by_name = self._heads_by_name(set(filter(None, names.values())))
+        heads_by_name = self._read_heads_by_name(set(filter(None, names.values())))
         for directory in directories:
             # The time comes first: a change after it makes the signature untrusted.
             taken_ns, now = time.time_ns(), self.signature(directory)
@@ -260,38 +254,32 @@ class StatusReader:
             if now is not None:
                 self.missing.pop(directory, None)
             if now is None or self.refused.get(directory) != now.digest:
-                self.refused.pop(directory, None)  # the same again is a new fault
-            if directory not in self.with_powers and self._is_unchanged(
-                directory, binding, head, now
-            ):
+                # The same signature again would be a new fault.
+                self.refused.pop(directory, None)
+            has_powers = directory in self.with_powers
+            if not has_powers and self._is_unchanged(directory, binding, head, now):
                 if unchanged is not None and now is not None and directory not in self.refused:
                     unchanged.add(directory)
                 continue
             name = head.name if head else names[directory]
             head = head or heads_by_name.get(name)
-            yield replace(
-                self.read_state(directory, binding, head, name, now, taken_ns), resolved=resolved
-            )
+            state = self.read_state(directory, binding, head, name, now, taken_ns)
+            yield replace(state, resolved=resolved)
 
-    def _heads_by_name(self, names: set[str]) -> dict[str, Head]:
-        return (
-            self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names)
-            if names
-            else {}
-        )
+    def _read_heads_by_name(self, names: set[str]) -> dict[str, Head]:
+        if not names:
+            return {}
+        return self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names)
 
     def filter_changed(self, directories: set[str]) -> set[str]:
         """Return the directories that need a step, or whose disappearance is remembered."""
         bindings = self._bindings.of_directories(self._folder, directories) if directories else {}
-        heads = (
-            self._store.backend.heads_by_id({b.resource for b in bindings.values()})
-            if bindings
-            else {}
-        )
+        resources = {binding.resource for binding in bindings.values()}
+        heads = self._store.backend.heads_by_id(resources) if resources else {}
         unchanged = {
-            d
-            for d, b in bindings.items()
-            if d not in self.missing and self.is_unchanged(b, heads[b.resource])
+            directory
+            for directory, binding in bindings.items()
+            if directory not in self.missing and self.is_unchanged(binding, heads[binding.resource])
         }
         return directories - unchanged
 
@@ -303,10 +291,10 @@ class StatusReader:
         return self._is_unchanged(binding.directory, resolved.binding, head, now)
 
     def last_seen(self, binding: Binding) -> tuple[Signature | None, ResolvedBinding]:
-        """Return the signature of a directory and what it holds, as `is_unchanged` saw it if that
-        was just asked.
+        """Return the signature of a directory and its resolved binding.
 
-        Who relies on it compares the signature again, with the folder's lock held.
+        They are those of the last `is_unchanged`, where that was about this binding. A caller that
+        relies on them compares the signature again, with the folder's lock held.
         """
         last, self._last = self._last, None
         # Used once: a second caller gets a fresh look.
@@ -323,27 +311,25 @@ class StatusReader:
         return resolve(binding, self._folder.path, now)
 
     def resource_name(self, directory: str) -> str:
-        """Return the name that the last part of a directory's path gives a resource, ''
-        for none.
-        """
+        """Return the name that a directory's path gives its resource, '' for none."""
         last = os.path.basename(directory)
-        is_memory = self._folder.kind is Kind.MEMORY and last in MEMORY_NAMES
+        if self._folder.kind is Kind.MEMORY and last in MEMORY_NAMES:
+            return last
         single = is_single(self._folder.kind, last)
-        return last if is_memory else slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
+        return slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
 
     def signature(self, directory: str) -> Signature | None:
-        """Return the fingerprint of a directory now, None for nothing; of a link on the way, its
-        own.
+        """Return the fingerprint of a directory now, None where nothing is there.
+
+        Where a link is on the way, the fingerprint is that of the link.
         """
         place = self._folder.path / directory
-        # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands
-        # for it.
+        # The directory that a link leads to belongs to somebody else.
         link = first_link(place) if "/" in directory else None
         if link is not None:
             return signature(link)
-        return (
-            single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
-        )
+        is_file = is_single(self._folder.kind, directory)
+        return single_signature(place) if is_file else signature(place)
 
     def read(self, directory: str) -> FolderContents:
         """Return the content of a directory now, as a sync reads it.
@@ -358,9 +344,10 @@ class StatusReader:
         place = self._folder.path / directory
         single = is_single(self._folder.kind, directory)
         main = main_file(self._folder.kind, "")
-        reading = (
-            read_single(place, main, real=True) if single else self._read_folder(directory, now)
-        )
+        if single:
+            reading = read_single(place, main, real=True)
+        else:
+            reading = self._read_folder(directory, now)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         if not head or not number:
             return reading
@@ -375,13 +362,13 @@ class StatusReader:
 
     def with_modes(self, head: Head, number: int, files: Files) -> dict[str, File]:
         """Return the files, with the modes of this version where the file system records none."""
-        return keep_modes(
-            files, {} if tree_reader.EXECUTABLE_BITS else self._store.manifest(head, number)
-        )
+        has_modes = tree_reader.EXECUTABLE_BITS
+        return keep_modes(files, {} if has_modes else self._store.manifest(head, number))
 
     def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
-        """Return a single file with the others that its resource has in this version: nobody can
-        see or change them where only the one lies.
+        """Return a single file together with the other files of its resource in this version.
+
+        They do not lie in the folder, so nobody changed them.
         """
         if not files:
             return {}
@@ -393,18 +380,14 @@ class StatusReader:
         return {**self._store.files_of(Manifest(others)), **files}
 
     def is_given_otherwise(self, state: DirectoryState) -> bool:
-        """Return whether a directory was given something else for its version than it would be
-        given now.
-        """
+        """Return whether a checkout of the same version would write other files now."""
         reading, head = state.reading, state.head
         if reading is None or head is None:
             return False
         if reading.on_disk is None and state.directory not in self.with_powers:
             return False
-        return (
-            self.powers.would_give(state.directory, head, reading.files, reading.lying)
-            != reading.lying
-        )
+        lying = reading.lying
+        return self.powers.would_give(state.directory, head, reading.files, lying) != lying
 
     def note_edit(self, state: DirectoryState) -> None:
         """Record the powers written into a directory, before its content becomes a version."""
@@ -422,11 +405,8 @@ class StatusReader:
         if now is None:
             return binding.version is None and head.version is None
         # '' is a signature that was not trusted: then the content is compared.
-        return (
-            binding.version == head.version
-            and binding.signature != ""
-            and binding.signature == now.digest
-        )
+        is_trusted = binding.signature != ""
+        return is_trusted and (binding.version, binding.signature) == (head.version, now.digest)
 
     def read_state(
         self,
@@ -444,5 +424,6 @@ class StatusReader:
                 reading = self._read(directory, binding, head, now)
         tree = make_manifest(reading.files).tree if reading else None
         if reading and not reading.own and binding is not None and binding.version is None:
-            tree = None  # what a removal left behind of the person's is no content
+            # Files of the person that a removal left behind are no content.
+            tree = None
         return DirectoryState(directory, binding, head, reading, tree, name, taken_ns)

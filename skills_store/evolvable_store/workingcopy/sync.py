@@ -115,21 +115,19 @@ class WorkingCopy:
         client of the folder starts for a skill that a checkout wrote.
         """
         self.store, self.folder, self.grace = store, folder, grace
-        self._answers = identity is not None
+        self._has_identity = identity is not None
         effective_identity = identity or Identity(Principal.UNKNOWN, "file")
-        self._identity, self._allowed = (
-            PLUGIN_FILES if folder.is_plugins else effective_identity,
-            allowed,
-        )
+        self._identity = PLUGIN_FILES if folder.is_plugins else effective_identity
+        self._allowed = allowed
         self._held_files = store.backend.held_directories
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers, forks)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
         self.recent_imports = RecentImports(store, folder, self.status, self._plan, gate)
-        self._put_back = PutBack(store, folder, gate, self._transaction)
+        self._put_back = PutBack(store, folder, gate, self._begin_transaction)
         self._removals = True
-        self._swept: dict[str, float] = {}
-        self._found: StagingDirectory | None = None
+        self._swept_at: dict[str, float] = {}
+        self._staging: StagingDirectory | None = None
         self._trash = Trash(store.home)
         self._names = FolderNames(store.home)
         self.can_exchange = True
@@ -153,7 +151,7 @@ class WorkingCopy:
         import of thousands.
         """
         sync = SyncReport(self.folder)
-        with self._importing(directories is None) as imports:
+        with self._hold_import_lock(directories is None) as imports:
             for done, count in self._take_turns(directories, sync, removals, imports):
                 if progress:
                     progress(done, count)
@@ -186,20 +184,17 @@ class WorkingCopy:
                     # Once, in the first turn: later ones belong to the same import.
                     is_new = self._plan.begin()
                     sync.held += self.recent_imports.judge() if self.recent_imports.imported else []
-                    wanted_directories = self._directories_to_sync(directories, sync)
+                    wanted_directories = self._list_directories(directories, sync)
                 self._plan.is_new = is_new
                 self._plan.held = self._held_files.of_folder(self.folder)
                 batch = wanted_directories[done : done + BATCH]
                 if batch:
-                    self._sync_batch(
-                        batch if imports or self._answers else self._without_imported(batch), sync
-                    )
+                    is_own_import = imports or self._has_identity
+                    mine = batch if is_own_import else self._exclude_imported(batch)
+                    self._sync_batch(mine, sync)
                 is_last = done + len(batch) >= len(wanted_directories)
-                if (
-                    is_last
-                    and not sync.stale
-                    and (directories is None or self._plan.has_read_locks)
-                ):
+                has_lock_files = directories is None or self._plan.has_read_locks
+                if is_last and has_lock_files and not sync.stale:
                     self._settle_installed(wanted_directories, sync)
             done += len(batch)
             if batch:
@@ -215,39 +210,35 @@ class WorkingCopy:
         self.status.missing.clear()
         return True
 
-    def _directories_to_sync(
-        self, directories: Iterable[str] | None, sync: SyncReport
-    ) -> list[str]:
+    def _list_directories(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
         if directories is None:
             survey = self.status.everything()
             directories, sync.stale = survey.directories, survey.gone
             sync.refused += [
                 DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()
             ]
-        return sorted(self._without_links(set(directories))) if not sync.stale else []
+        return sorted(self._exclude_links(set(directories))) if not sync.stale else []
 
     @contextlib.contextmanager
-    def _importing(self, everything: bool) -> Iterator[bool]:
+    def _hold_import_lock(self, everything: bool) -> Iterator[bool]:
         """Hold the lock of an import for the body, where this is one; yield whether it is.
 
         An import is the first look at a folder, or is on somebody's behalf: what it has not come to
         yet is left to it.
         """
-        imports = everything and (self._answers or self._plan.origins.is_new)
+        imports = everything and (self._has_identity or self._plan.origins.is_new)
         with contextlib.ExitStack() as locks:
             if imports:
                 # A second lock, held across batches: others may sync what is bound, and leave the
                 # rest to this import.
                 locks.enter_context(
-                    exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path))
+                    exclusive(self._locate_lock("import"), LOCK_SECONDS, str(self.folder.path))
                 )
             yield imports
 
-    def _without_imported(self, directories: Sequence[str]) -> Sequence[str]:
-        """Return the directories without those that the import of another process still
-        comes to.
-        """
-        if not is_held(self._lock_file("import")):
+    def _exclude_imported(self, directories: Sequence[str]) -> Sequence[str]:
+        """Return the directories without those that another process is about to import."""
+        if not is_held(self._locate_lock("import")):
             return directories
         bound = self._bindings.of_directories(self.folder, directories)
         return [directory for directory in directories if directory in bound]
@@ -285,25 +276,23 @@ class WorkingCopy:
         """
         return self.status.directories_at(places)
 
-    def _without_links(self, directories: set[str]) -> set[str]:
+    def _exclude_links(self, directories: set[str]) -> set[str]:
         """Return the directories without those that are links to another folder's resources.
 
         These are not bound.
         """
         linked = self.status.filter_linked(filter(is_inside, directories))
-        for binding in (
-            self._bindings.of_directories(self.folder, linked).values() if linked else ()
-        ):
+        bound = self._bindings.of_directories(self.folder, linked) if linked else {}
+        for binding in bound.values():
             self._bindings.unbind(binding)
         # A row of the library's file may say anything; only names below the folder are looked at.
         return {directory for directory in directories - linked if is_inside(directory)}
 
     def place(self, head: Head, *, forks: bool = False) -> SyncReport:
-        """Write a resource that no directory holds yet into the folder, under its name; never over
-        anything.
+        """Write a resource that no directory holds yet into the folder, under its name.
 
-        forks: its client starts agents by two lines of a skill's head, and the copy is the
-        checkout's own.
+        Nothing is written over. forks: the client of the folder starts agents by two lines of a
+        skill's head, and the copy belongs to the checkout.
         """
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name, self.folder.path)
@@ -312,11 +301,8 @@ class WorkingCopy:
         if directory in self._held_files.of_folder(self.folder):
             return self.sync([directory])  # what lies there waited for this decision
         if os.path.lexists(self.folder.path / directory):
-            sync.refused.append(
-                DirectoryIssue(
-                    directory, (f"it is in the way of {head.ref}, which is not written here",)
-                )
-            )
+            why = f"it is in the way of {head.ref}, which is not written here"
+            sync.refused.append(DirectoryIssue(directory, (why,)))
             return sync
         with self.lock():
             if forks and head.kind is Kind.SKILL:
@@ -333,13 +319,13 @@ class WorkingCopy:
 
         Raise Refused when that cannot be.
         """
-        if self._found is None or not self._found.is_usable():
+        if self._staging is None or not self._staging.is_usable():
             # What decides where bytes go lies in the library's home: anybody can commit a file to a
             # work tree.
-            self._found = staging_for(
+            self._staging = staging_for(
                 self.folder.path, recovery_notes(self.store.home, self.folder.id)
             )
-        return self._found
+        return self._staging
 
     def _keep(self, old: PathAt, directory: str) -> None:
         self._trash.put(old, self.folder.path, directory, time.time())
@@ -358,9 +344,9 @@ class WorkingCopy:
 
     def lock(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the folder for the body. Raise LibraryBusy."""
-        return exclusive(self._lock_file("folder"), seconds, str(self.folder.path))
+        return exclusive(self._locate_lock("folder"), seconds, str(self.folder.path))
 
-    def _lock_file(self, what: str) -> Path:
+    def _locate_lock(self, what: str) -> Path:
         place = self.store.home / "locks"
         if not place.is_dir():
             place.mkdir(mode=0o700, exist_ok=True)
@@ -393,21 +379,15 @@ class WorkingCopy:
             if state.reading is not None and not state.signature:
                 sync.unsettled.add(state.directory)
             step = self._plan.decide_held(state, sync) or self._plan.decide(state)
-            if step in (
-                SyncStep.SNAPSHOT,
-                SyncStep.RENAME,
-                SyncStep.BIND,
-            ) and not self._plan.is_fit(state, step, sync):
+            reads_content = step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND)
+            if reads_content and not self._plan.is_fit(state, step, sync):
                 continue
-            if (
-                step is SyncStep.BIND
-                and not self.folder.is_plugins
-                and self.status.is_given_otherwise(state)
-            ):
+            may_rewrite = step is SyncStep.BIND and not self.folder.is_plugins
+            if may_rewrite and self.status.is_given_otherwise(state):
                 step = SyncStep.CHECKOUT
             if step is SyncStep.BIND:
                 sync.unchanged.add(state.directory)
-                binding = self._binding(state, state.head, state.tree, sync)
+                binding = self._make_state_binding(state, state.head, state.tree, sync)
                 bound += [binding] if binding != state.binding else []
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
                 ref = self._plan.choose_ref(state, step, names)
@@ -427,7 +407,7 @@ class WorkingCopy:
         self._bindings.bind(bound)
         plain = [edit for edit in edits if edit.lost is None]
         for identity in dict.fromkeys(edit.identity for edit in plain):
-            self._snapshot([edit for edit in plain if edit.identity == identity], sync)
+            self._import_edits([edit for edit in plain if edit.identity == identity], sync)
         for edit in edits:
             if edit.lost is not None:
                 self._take_replaced(edit, edit.lost, sync)
@@ -435,7 +415,7 @@ class WorkingCopy:
             self._take_step(state, step, sync)
         return again
 
-    def _snapshot(self, edits: Sequence[Edit], sync: SyncReport) -> None:
+    def _import_edits(self, edits: Sequence[Edit], sync: SyncReport) -> None:
         if not edits:
             return
         try:
@@ -444,7 +424,7 @@ class WorkingCopy:
                 for edit in edits
                 if edit.lost is not None
             ]
-            with self._transaction(
+            with self._begin_transaction(
                 change_reason(self._place, edits), replaced, edits[0].identity
             ) as tx:
                 for edit in edits:
@@ -460,7 +440,7 @@ class WorkingCopy:
                 sync.refused.append(DirectoryIssue(edits[0].state.directory, (error.text,)))
             else:
                 for edit in edits:
-                    self._snapshot([edit], sync)
+                    self._import_edits([edit], sync)
             return
         for edit, written in zip(edits, tx.written, strict=True):
             assert written.version is not None
@@ -477,24 +457,26 @@ class WorkingCopy:
                 sync.warnings.append(DirectoryIssue(edit.state.directory, (name_taken(edit.ref),)))
 
     def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
-        """Make a version of files that replaced the library's, and put learned lines back or
-        propose that.
+        """Make a version of files that replaced the library's.
+
+        Learned lines that are lost are put back, or a proposal does so.
         """
         state = edit.state
         assert state.reading is not None
         # The proposal comes first: a crash after it loses nothing, and the next sync finds the
         # files again.
         number = self._put_back.propose(state.directory, lost, state.reading.files)
-        self._snapshot([edit], sync)
+        self._import_edits([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
         if head.latest == lost.head.latest:
             # The import failed, so nothing replaced the learned lines.
             proposals.reject(number, "the files were not imported, so nothing is lost")
             return
-        proposal = proposals.get(number)
-        if lost.source is SourceKind.NONE or not self._merge_back(
-            state, head, proposal, edit.identity, sync
-        ):
+        is_merged = False
+        if lost.source is not SourceKind.NONE:
+            proposal = proposals.get(number)
+            is_merged = self._merge_back(state, head, proposal, edit.identity, sync)
+        if not is_merged:
             sync.replaced.append(HeldContent(state.directory, edit.ref, number, lost.reason))
 
     def _merge_back(
@@ -525,8 +507,9 @@ class WorkingCopy:
         return True
 
     def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
-        """Merge waiting proposals where an installer's lock file now names the skill as replaced;
-        note the file.
+        """Merge waiting proposals of skills that an installer's lock file names as replaced.
+
+        The hashes of the lock file are noted at the end.
         """
         changed = {
             candidate
@@ -534,18 +517,12 @@ class WorkingCopy:
             if self._plan.installed_skills.is_replaced(candidate)
         }
         bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
-        heads = (
-            self.store.backend.heads_by_id({binding.resource for binding in bound.values()})
-            if bound
-            else {}
-        )
+        resources = {binding.resource for binding in bound.values()}
+        heads = self.store.backend.heads_by_id(resources) if resources else {}
         for directory, binding in bound.items():
             head = heads[binding.resource]
-            proposal = (
-                self._put_back.waiting(head.ref)
-                if binding.version == head.version is not None
-                else None
-            )
+            holds_head = binding.version == head.version is not None
+            proposal = self._put_back.waiting(head.ref) if holds_head else None
             if proposal is not None and directory not in self._plan.held:
                 mark = self.status.signature(directory)
                 state = self.status.read_state(
@@ -557,11 +534,8 @@ class WorkingCopy:
                     sync.replaced = [
                         content for content in sync.replaced if content.proposal != proposal.id
                     ]
-        unread = (
-            {issue.directory for issue in sync.refused}
-            | sync.unsettled
-            | sync.waiting_for_git.keys()
-        )
+        refused = {issue.directory for issue in sync.refused}
+        unread = refused | sync.unsettled | sync.waiting_for_git.keys()
         with contextlib.suppress(OSError):
             self._plan.installed_skills.note(set(directories) - unread)
 
@@ -571,13 +545,10 @@ class WorkingCopy:
 
         The members of a shared library read it: paths stay on their machine.
         """
-        return (
-            self.folder.path.name
-            if self.store.backend.journal == "postgresql"
-            else str(self.folder.path)
-        )
+        is_shared = self.store.backend.journal == "postgresql"
+        return self.folder.path.name if is_shared else str(self.folder.path)
 
-    def _transaction(
+    def _begin_transaction(
         self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None
     ) -> Transaction:
         effective_identity = identity or self._identity
@@ -591,7 +562,7 @@ class WorkingCopy:
     def _take_step(self, state: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
         try:
             if step is SyncStep.TOMBSTONE:
-                self._tombstone(state, sync)
+                self._remove_resource(state, sync)
             elif step is SyncStep.FORGET:
                 assert state.binding is not None
                 self._bindings.bind(
@@ -607,11 +578,11 @@ class WorkingCopy:
         except VersionConflict:
             raise
         except (EvolvableError, OSError) as error:
-            why = error.text if isinstance(error, EvolvableError) else _not_written(error)
+            why = error.text if isinstance(error, EvolvableError) else _describe_write_error(error)
             sync.refused.append(DirectoryIssue(state.directory, (why,)))
             sync.again |= {state.directory} if may_pass(error) else set()
 
-    def _tombstone(self, state: DirectoryState, sync: SyncReport) -> None:
+    def _remove_resource(self, state: DirectoryState, sync: SyncReport) -> None:
         # Editors and git delete a file before they write it again: the grace is for them.
         since = self.status.missing.setdefault(state.directory, time.monotonic())
         if first_link(self.folder.path / state.directory) is not None:
@@ -625,15 +596,15 @@ class WorkingCopy:
         self.status.missing.pop(state.directory, None)
         assert state.binding is not None and state.head is not None
         others = [
-            b
-            for b in self._bindings.of_resources([state.head.id])
-            if b != state.binding and b.version
+            binding
+            for binding in self._bindings.of_resources([state.head.id])
+            if binding != state.binding and binding.version
         ]
         if others:
             # The resource lives on in another folder; only this directory is gone.
             self._bindings.unbind(state.binding)
         else:
-            with self._transaction(f"deleted from {self._place}") as tx:
+            with self._begin_transaction(f"deleted from {self._place}") as tx:
                 tx.remove(state.head.ref, expected_version=state.head.version)
                 tx.bind(self.folder.id, state.directory, "")
         sync.removed.append(state.directory)
@@ -662,20 +633,17 @@ class WorkingCopy:
                 "Move it away, then `evolvable folders sync`.",
             )
         lying = state.reading.lying if state.reading else {}
-        # Notes what is given before it is written, so that a crash cannot make it look like an
+        # `give` notes the files before they are written: after a crash they do not look like an
         # edit.
         files = self.status.powers.give(state.directory, head, files, lying)
-        links = self._kept_links(state, head, files)
+        links = self._find_kept_links(state, head, files)
         believed, now = self._plan.believed_tree(state), time.time()
         marks: list[str] = []
         single = is_single(self.folder.kind, state.directory)
         own = {path: file for path, file in files.items() if path not in links}
-        whole = partial(write_folder, place, own, links=links)
-        write = (
-            partial(write_single, place, files[main_file(head.kind, head.name)])
-            if single
-            else whole
-        )
+        write = partial(write_folder, place, own, links=links)
+        if single:
+            write = partial(write_single, place, files[main_file(head.kind, head.name)])
         replaced = write(
             staging,
             believed=believed,
@@ -687,26 +655,23 @@ class WorkingCopy:
         self._bindings.bind(
             [self._make_binding(head.id, state.directory, head.version, marks[0], conflict)]
         )
-        # After the binding, since the note explains the directory until then.
+        # After the binding: after a crash in between, the note still explains the directory.
         self.status.powers.note_given(state.directory, head, files)
         sync.written.append(state.directory)
         if state.tree is None and not single:
             self._bring_back(state.directory)
-        if (
-            replaced is not None
-            and believed
-            and not still_holds(replaced.old, believed, state.files)
-        ):
+        if replaced is None or not believed:
+            return
+        if not still_holds(replaced.old, believed, state.files):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is
             # better.
             self.import_replaced(state.directory, head, believed, replaced.old, sync)
 
-    def _kept_links(self, state: DirectoryState, head: Head, files: Files) -> list[str]:
-        """Return the links in a directory that stay. Raise Refused where the head has something
-        else in their place.
+    def _find_kept_links(self, state: DirectoryState, head: Head, files: Files) -> list[str]:
+        """Return the paths of the links in a directory, which stay.
 
-        Nothing is written through a link, and none is replaced by a copy or taken away without the
-        person.
+        Nothing is written through a link, and none is replaced or removed without the person. Raise
+        Refused where the head has something else in the place of one.
         """
         links = state.reading.links if state.reading else {}
         for path, target in links.items():
@@ -730,11 +695,9 @@ class WorkingCopy:
         if self._plan.hold(Edit(state, state.head.ref, "merged", origin.identity), sync):
             return
         lost = self._plan.find_lost(state, state.head.ref, origin)
-        base = (
-            lost.base
-            if lost is not None and lost.source is not SourceKind.NONE
-            else state.binding.version
-        )
+        base = state.binding.version
+        if lost is not None and lost.source is not SourceKind.NONE:
+            base = lost.base
         self._merge_in(state, state.head, base, state.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
@@ -749,15 +712,10 @@ class WorkingCopy:
     ) -> None:
         """Make a version of the head plus the changes of `theirs` since `base`, and write it out.
 
-        replaced_copy: the replaced directory that `theirs` was found in; it is thrown away once the
-        version is safe.
+        replaced_copy: the replaced directory that holds `theirs`, deleted once the version is safe.
         """
-        merged = merge_resource(
-            head,
-            self.store.files(head, base),
-            self.store.files(head),
-            theirs,
-        )
+        base_files, ours = self.store.files(head, base), self.store.files(head)
+        merged = merge_resource(head, base_files, ours, theirs)
         conflict, outcome = "", "merged"
         if merged.conflicts:
             paths = ", ".join(merged.conflicts)
@@ -768,11 +726,10 @@ class WorkingCopy:
             )
             outcome = f"conflict in {paths}, {dropped}"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
-        evidence = [
-            f"{MERGED}, version {head.version}",
-            *([f"conflict: {conflict}"] if conflict else []),
-        ]
-        with self._transaction(reason, evidence, identity) as tx:
+        evidence = [f"{MERGED}, version {head.version}"]
+        if conflict:
+            evidence.append(f"conflict: {conflict}")
+        with self._begin_transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if replaced_copy is not None:
             # Only when the version is committed: until then the only copy lies there.
@@ -788,18 +745,17 @@ class WorkingCopy:
         self._write(state, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Import edits that were saved into a directory at the moment it was replaced, and remove
-        leftovers.
+        """Import edits that were saved into a directory while it was replaced; remove leftovers.
 
-        Nobody but us works on the folder now, so a swap of a process that lives is complete: it is
-        looked at when its replaced directory is due, by a sync that may remove. A swap of a process
-        that ended is looked at at once.
+        This process holds the folder's lock, so a swap of a process that lives is complete. It is
+        examined when its replaced directory is due, by a sync that may remove. A swap of a process
+        that ended is examined at once.
         """
-        found: list[RecoveredDirectory] = []
+        recovered: list[RecoveredDirectory] = []
         notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
         stems = list_stems(notes)
         # When each swap was looked at, so that a quiet folder is not read at each sync.
-        swept_at = {stem: at for stem, at in self._swept.items() if stem in stems}
+        swept_at = {stem: at for stem, at in self._swept_at.items() if stem in stems}
         # Never on a network disk, where processes have other numbers.
         if self.store.backend.journal == "wal":
             swept_at |= complete_swaps(notes, (stem for stem in stems if stem not in swept_at))
@@ -812,11 +768,11 @@ class WorkingCopy:
             # What waits tells which version a directory holds.
             waiting |= self._bindings.pending_stems(self.folder)
             with contextlib.suppress(EvolvableError, OSError):
-                found = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
+                recovered = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
                 swept_at |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
-        self._swept = swept_at
-        bindings = self._bindings.of_folder(self.folder) if found else {}
-        for late in found:
+        self._swept_at = swept_at
+        bindings = self._bindings.of_folder(self.folder) if recovered else {}
+        for late in recovered:
             # It is kept, and the next sweep finds it.
             with contextlib.suppress(EvolvableError, OSError, ValueError):
                 directory = late.target.relative_to(self.folder.path).as_posix()
@@ -836,11 +792,11 @@ class WorkingCopy:
     def import_replaced(
         self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
     ) -> None:
-        """Make a version of edits saved into a directory just before it was replaced; `old`: where
-        that lies now.
+        """Make a version of edits that were saved into a directory just before it was replaced.
 
-        What cannot be read whole is left to the sweep, which reports it: a part of it would delete
-        the rest. path: what of the directory was replaced, '' for the whole.
+        old: where the replaced directory lies now. path: the part that was replaced, '' for the
+        whole. A directory that cannot be read whole is left to the sweep, which reports it: a
+        version of a part would delete the rest.
         """
         reading = read_back(old, path)
         if not reading.left_out:
@@ -857,11 +813,10 @@ class WorkingCopy:
         *,
         part: bool = False,
     ) -> bool:
-        """Make a version of files that were written into a replaced directory; return whether that
-        was possible.
+        """Make a version of files that were written into a replaced directory.
 
-        part: the files are only those of the directory that were replaced; the others are as they
-        were.
+        Return whether that was possible. part: only these files were replaced, and the others are
+        as they were.
         """
         # Read again: imports before this one may have moved it.
         head = self.store.head_or_none(head.ref) if head is not None else None
@@ -884,7 +839,9 @@ class WorkingCopy:
         if blocking_problems(find_problems(head.kind, head.name, files)):
             return False  # such as a document that a crash emptied: it stays where it is kept
         if head.version is None and state.tree is None:
-            with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
+            with self._begin_transaction(
+                f"edited in {self.folder.path} while it was removed"
+            ) as tx:
                 tx.put(head.ref, files, expected_version=0)
             discard(old, self.staging())
             new = self.store.head(head.ref)
@@ -896,17 +853,14 @@ class WorkingCopy:
         self._merge_in(state, head, base, files, sync, old)
         return True
 
-    def _binding(
+    def _make_state_binding(
         self, state: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport
     ) -> Binding:
         assert head is not None
         if state.binding is None:
             sync.bound.append(state.directory)
-        conflict = (
-            state.binding.conflict
-            if state.binding and state.binding.version == head.version
-            else ""
-        )
+        same = state.binding is not None and state.binding.version == head.version
+        conflict = state.binding.conflict if state.binding and same else ""
         return self._make_binding(head.id, state.directory, head.version, state.signature, conflict)
 
     def _make_binding(
@@ -915,7 +869,7 @@ class WorkingCopy:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
 
 
-def _not_written(error: OSError) -> str:
+def _describe_write_error(error: OSError) -> str:
     return (
         f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
     )

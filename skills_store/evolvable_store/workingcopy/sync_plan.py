@@ -64,9 +64,9 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
 
 
 def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> Manifest:
-    """Return the files of the version that a directory last held, by default of the newest.
+    """Return the manifest of the version that a directory last held, by default of the newest.
 
-    None without a head.
+    It is empty without a head.
     """
     if head is None or not head.latest:
         return Manifest({})
@@ -83,13 +83,13 @@ def unread_known(reading: FolderContents, known_paths: Iterable[str]) -> list[st
         return []
     places = {str(place) for path in known_paths for place in (path, *PurePosixPath(path).parents)}
     return [
-        f"{path}: {why}; {_next_for(why)}"
+        f"{path}: {why}; {_describe_next_step(why)}"
         for path, why in reading.left_out.items()
         if path in places and why != SYNC_COPY
     ]
 
 
-def _next_for(why: str) -> str:
+def _describe_next_step(why: str) -> str:
     if why.startswith(_TEMPORARY):
         return "the directory is imported when it can be read"
     return (
@@ -103,7 +103,7 @@ KnownFiles = Callable[[Iterable[str]], Files]
 
 
 def no_files(paths: Iterable[str]) -> Files:
-    """Return that there is no known version."""
+    """Return no files: there is no known version."""
     return {}
 
 
@@ -114,8 +114,9 @@ def merge_marks(reading: FolderContents, read_known: KnownFiles) -> list[Problem
 
 
 def known_files(store: Store, binding: Binding | None, head: Head | None) -> KnownFiles:
-    """Return a reader of files of the version that a directory last held, by default of
-    the newest.
+    """Return a function that reads files of the version that a directory last held.
+
+    By default they are those of the newest version.
     """
 
     def read(paths: Iterable[str]) -> Files:
@@ -134,8 +135,7 @@ def reasons_against(
     known_paths: Iterable[str] = (),
     files: KnownFiles = no_files,
 ) -> list[str]:
-    """Return why a directory is not imported from a person's own folder: only unsafe content
-    counts.
+    """Return why a directory of a person's own folder is not imported: only unsafe content counts.
 
     known_paths: the paths of the version that it last held. files: reads that version.
     """
@@ -154,23 +154,21 @@ def check_directory(
         return [why], []
     if unread := unread_known(reading, known_paths):
         return unread, []
-    found = find_problems(kind, name, reading.files)
-    stops = list(
-        map(
-            str,
-            [*blocking_problems(found), *merge_marks(reading, files)],
-        )
-    )
-    return stops, [] if stops else warning_texts(found, reading)
+    problems = find_problems(kind, name, reading.files)
+    stops = [*blocking_problems(problems), *merge_marks(reading, files)]
+    if stops:
+        return [str(stop) for stop in stops], []
+    return [], warning_texts(problems, reading)
 
 
-def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
-    """Return the warnings of an import from a person's own folder: problems, files left out, and
-    hard links.
+def warning_texts(problems: Sequence[Problem], reading: FolderContents) -> list[str]:
+    """Return the warnings of an import from a person's own folder.
+
+    They name problems, files that were left out, and hard links.
     """
     linked = "it has another name by a hard link, and may be a private file"
     return [
-        *(str(problem) for problem in found if not problem.capability),
+        *(str(problem) for problem in problems if not problem.capability),
         *(f"{path}: {why}, so it is not kept" for path, why in reading.left_out.items()),
         *(f"{path}: {linked}" for path in reading.linked),
     ]
@@ -211,7 +209,7 @@ def decide_step(
     living = head is not None and head.version is not None
     bound_version = binding.version if binding else None
     if tree is None:
-        return _step_without_directory(binding, bound_version, living)
+        return _decide_without_directory(binding, bound_version, living)
     if head is None:
         return SyncStep.SNAPSHOT
     if not living:
@@ -229,22 +227,17 @@ def decide_step(
     # noting it.
     assert head.version is not None
     # Newest first: a lagging directory is nearly always one version behind.
-    ours = any(
-        tree == tree_of(number)
-        for number in range(
-            head.version - 1,
-            bound_version - 1,
-            -1,
-        )
-    )
+    numbers = range(head.version - 1, bound_version - 1, -1)
+    ours = any(tree == tree_of(number) for number in numbers)
     return SyncStep.CHECKOUT if ours else SyncStep.MERGE
 
 
-def _plugin_step(
+def _decide_for_plugin(
     step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]
 ) -> SyncStep:
-    """Return the step for a plugin's directory, which is never written: its content is the next
-    version as it is.
+    """Return the step for a plugin's directory, which is never written.
+
+    Its content is the next version as it is.
     """
     if step is SyncStep.MERGE:
         assert binding is not None and binding.version is not None
@@ -252,7 +245,7 @@ def _plugin_step(
     return SyncStep.NOTHING if step in (SyncStep.CHECKOUT, SyncStep.REMOVE_DIRECTORY) else step
 
 
-def _step_without_directory(
+def _decide_without_directory(
     binding: Binding | None, bound_version: int | None, living: bool
 ) -> SyncStep:
     if binding is None:
@@ -266,9 +259,9 @@ def _step_without_directory(
 class Edit:
     """A directory whose content is to become a version of `ref`.
 
-    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for
-    nothing. lost: what was learned and is not in it, where it replaced the files and is no edit of
-    them.
+    how: as in ImportedDirectory. identity: who answers for it. waits: the reason to wait, '' for
+    none. lost: the learned changes that are missing in it, where another program replaced the
+    files.
     """
 
     state: DirectoryState
@@ -300,10 +293,11 @@ class SyncPlan:
     ) -> None:
         self._store, self._folder, self._status_reader = store, folder, status_reader
         self._identity, self._gate = identity, gate
-        self.origins = OriginResolver(folder, store.home, self._makers)
+        self.origins = OriginResolver(folder, store.home, self._find_makers)
         self._installed: InstalledSkills | None = None
         self.is_new = False
-        self._judged: tuple[int, int] | None = None  # a version that does not count as known
+        # A resource and the number of its version that does not count as known.
+        self._judged: tuple[int, int] | None = None
         self._held_files, self._bindings = store.backend.held_directories, store.backend.bindings
         self.held: dict[str, HeldDirectory] = {}
 
@@ -314,51 +308,49 @@ class SyncPlan:
         self._installed = None
         return self.is_new
 
-    def _makers(self, data: bytes) -> set[Principal]:
+    def _find_makers(self, data: bytes) -> set[Principal]:
         return self._store.backend.attestations.makers(blob_hash(data), self._judged)
 
     def decide(self, state: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
         step = self._decide(state)
-        if (
-            state.resolved
-            and state.resolved.unsynced
-            and step in (SyncStep.SNAPSHOT, SyncStep.BIND)
-        ):
+        binds = step in (SyncStep.SNAPSHOT, SyncStep.BIND)
+        if binds and state.resolved and state.resolved.unsynced:
             # What is bound without a pending checkout is believed after a power failure too.
             with suppress(Refused, OSError):
                 make_durable(self._folder.path, state.directory)
         return step
 
     def _decide(self, state: DirectoryState) -> SyncStep:
-        head, resolved = state.head, state.resolved
-        if (
-            resolved
-            and resolved.before_restart
-            and state.tree
-            and head
-            and head.version is not None
-        ):
-            if state.tree == head.tree:
-                return SyncStep.BIND
-            # A power failure cut our files, or kept a directory from before the newest exchanges.
-            if (
-                resolved.is_untouched
-                or not resolved.is_known
-                and self.find_version(head, state.tree, False) is not None
-            ):
-                return SyncStep.CHECKOUT
+        restart_step = self._decide_after_restart(state)
+        if restart_step is not None:
+            return restart_step
+        head = state.head
 
         def tree_of(number: int) -> str:
             assert head is not None
             return head.tree if number == head.latest else self._store.version(head, number).tree
 
         step = decide_step(state.binding, head, state.tree, tree_of, self._is_taken(state))
-        return (
-            _plugin_step(step, state.binding, state.tree, tree_of)
-            if self._folder.is_plugins
-            else step
-        )
+        if self._folder.is_plugins:
+            return _decide_for_plugin(step, state.binding, state.tree, tree_of)
+        return step
+
+    def _decide_after_restart(self, state: DirectoryState) -> SyncStep | None:
+        """Return the step for a directory that was bound before the system was restarted.
+
+        None where the step is decided as without a restart.
+        """
+        head, resolved = state.head, state.resolved
+        if resolved is None or not resolved.before_restart:
+            return None
+        if not state.tree or head is None or head.version is None:
+            return None
+        if state.tree == head.tree:
+            return SyncStep.BIND
+        is_older = not resolved.is_known and self.find_version(head, state.tree, False) is not None
+        # A power failure cut our files, or kept a directory from before the newest exchanges.
+        return SyncStep.CHECKOUT if resolved.is_untouched or is_older else None
 
     def decide_held(self, state: DirectoryState, sync: SyncReport) -> SyncStep | None:
         """Return the step for a directory that is held, None for one that is not, or no longer."""
@@ -366,12 +358,8 @@ class SyncPlan:
         if held_directory is None:
             return None
         living = state.head is not None and state.head.version is not None
-        if (
-            state.tree != held_directory.tree
-            or living
-            and state.head is not None
-            and state.head.tree == state.tree
-        ):
+        is_head = living and state.head is not None and state.head.tree == state.tree
+        if is_head or state.tree != held_directory.tree:
             # It was edited, taken away, or is what the library has: it is decided on as any other
             # directory.
             self._release(state.directory)
@@ -379,58 +367,50 @@ class SyncPlan:
         if held_directory.is_approved:
             self._release(state.directory)
             return SyncStep.CHECKOUT if living else None
-        sync.held.append(HeldContent(state.directory, self._ref_of(state), held_directory.proposal))
+        sync.held.append(
+            HeldContent(state.directory, self._find_ref(state), held_directory.proposal)
+        )
         return SyncStep.NOTHING
 
     def _release(self, directory: str) -> None:
         self._held_files.release(self._folder, [directory])
         self.held.pop(directory, None)
 
-    def _ref_of(self, state: DirectoryState) -> Ref:
-        return (
-            state.head.ref
-            if state.head is not None
-            else Ref(self._folder.kind, state.name, self._folder.scope)
-        )
+    def _find_ref(self, state: DirectoryState) -> Ref:
+        if state.head is not None:
+            return state.head.ref
+        return Ref(self._folder.kind, state.name, self._folder.scope)
 
     def origin(self, state: DirectoryState, ref: Ref) -> FileOrigin:
         """Return the origin of a directory's content."""
         if self._folder.is_plugins:
             return FileOrigin(self._identity)
-        base_manifest = (
-            self._store.manifest(state.head)
-            if state.head is not None and state.head.ref == ref
-            else Manifest({})
-        )
-        return self._origin(state, base_manifest)
+        head = state.head
+        if head is None or head.ref != ref:
+            return self._find_origin(state, Manifest({}))
+        return self._find_origin(state, self._store.manifest(head))
 
     def origin_of_newest(self, state: DirectoryState, head: Head) -> FileOrigin:
-        """Return the origin of the newest version, which a directory holds, as if it were not here
-        yet.
+        """Return the origin of the newest version, which a directory holds.
+
+        It is decided as before the import of that version.
         """
-        base_manifest = (
-            self._store.manifest(
-                head,
-                head.latest - 1,
-            )
-            if head.latest > 1
-            else Manifest({})
-        )
+        base = head.latest - 1
+        base_manifest = self._store.manifest(head, base) if base > 0 else Manifest({})
         # Otherwise the version that is judged would vouch for its own bytes.
         self._judged = (head.id, head.latest)
         try:
-            return self._origin(state, base_manifest)
+            return self._find_origin(state, base_manifest)
         finally:
             self._judged = None
 
-    def _origin(self, state: DirectoryState, base_manifest: Manifest) -> FileOrigin:
+    def _find_origin(self, state: DirectoryState, base_manifest: Manifest) -> FileOrigin:
         assert state.reading is not None
+        follows = self._find_followed_folder(state.directory)
         content = base_manifest, state.reading.files, self._identity, state.reading.links
-        return self.origins.origin(
-            state.directory, *content, is_new=self.is_new, follows=self._follows(state.directory)
-        )
+        return self.origins.origin(state.directory, *content, is_new=self.is_new, follows=follows)
 
-    def _follows(self, directory: str) -> str:
+    def _find_followed_folder(self, directory: str) -> str:
         """Return the folder around a directory whose pulls the person follows, '' for none."""
         place = self._folder.path / directory
         around = (
@@ -462,13 +442,9 @@ class SyncPlan:
     def find_lost(self, state: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
         """Return the learned changes that a directory has lost, where its files were replaced."""
         head, principal = state.head, origin.identity.principal
-        if (
-            origin.waits
-            or head is None
-            or head.ref != ref
-            or head.latest < 2
-            or principal is Principal.AGENT
-        ):
+        if head is None or head.ref != ref or head.latest < 2:
+            return None
+        if origin.waits or principal is Principal.AGENT:
             return None
         learned = self._store.backend.attestations.learned_candidates(head.id)
         # The cheap questions first: most resources never learned anything.
@@ -476,54 +452,31 @@ class SyncPlan:
             return None
         disk, by_git = state.reading.files, principal is Principal.REPOSITORY
 
-        def source() -> SourceKind:
-            by_installer = not by_git and self.installed_skills.is_replaced(state.directory)
-            return (
-                SourceKind.GIT
-                if by_git
-                else SourceKind.INSTALLER
-                if by_installer
-                else SourceKind.NONE
-            )
+        def find_source() -> SourceKind:
+            if by_git:
+                return SourceKind.GIT
+            by_installer = self.installed_skills.is_replaced(state.directory)
+            return SourceKind.INSTALLER if by_installer else SourceKind.NONE
 
         def was_in_source(files: Files) -> bool:
             return by_git and self.origins.was_committed(state.directory, files, disk)
 
-        return lost_changes(self._store, head, disk, source, was_in_source)
+        return lost_changes(self._store, head, disk, find_source, was_in_source)
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
-        """Return whether the content is held, and hold it: the files stay, and nothing of them is
-        served.
+        """Hold the content if the gate says so, and return whether it is held.
+
+        The files of content that is held stay on disk, and none of them is served.
         """
         state, head = edit.state, edit.state.head
         # A script with a person's token answers for itself.
         if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
-        assert state.reading is not None and state.tree is not None
-        before = (
-            self._store.files(head)
-            if head is not None and head.ref == edit.ref and head.version
-            else {}
-        )
-        left_out = (*state.reading.left_out, *state.reading.ignored)
-        arrival = IncomingDirectory(
-            self._folder,
-            state.directory,
-            edit.ref,
-            head,
-            before,
-            state.reading.files,
-            edit.identity,
-            left_out,
-            self._is_unclaimed_elsewhere(edit),
-        )
+        assert state.tree is not None
+        arrival = self._describe_arrival(edit)
         holding = self._gate(arrival) if self._gate else None
-        if (
-            edit.identity.principal in ACTORS
-            and head is not None
-            and head.frozen
-            and head.ref == edit.ref
-        ):
+        is_frozen = head is not None and head.frozen and head.ref == edit.ref
+        if is_frozen and edit.identity.principal in ACTORS:
             holding = holding or HoldDecision("a person froze it")
         if holding is None:
             return False
@@ -534,9 +487,28 @@ class SyncPlan:
         self._hold_back(arrival, base, state.tree, holding, sync)
         return True
 
+    def _describe_arrival(self, edit: Edit) -> IncomingDirectory:
+        state, head = edit.state, edit.state.head
+        assert state.reading is not None
+        before: Files = {}
+        if head is not None and head.ref == edit.ref and head.version:
+            before = self._store.files(head)
+        return IncomingDirectory(
+            self._folder,
+            state.directory,
+            edit.ref,
+            head,
+            before,
+            state.reading.files,
+            edit.identity,
+            left_out=(*state.reading.left_out, *state.reading.ignored),
+            unclaimed_elsewhere=self._is_unclaimed_elsewhere(edit),
+        )
+
     def _is_unclaimed_elsewhere(self, edit: Edit) -> bool:
-        """Return whether nobody answers for an edit in a checkout of a system whose objects nobody
-        reads here.
+        """Return whether nobody answers for an edit in a checkout of another system than git.
+
+        The objects of such a system are not read here.
         """
         unclaimed = edit.identity.principal is Principal.UNKNOWN
         return unclaimed and self.origins.is_other_system(edit.state.directory)
@@ -556,21 +528,20 @@ class SyncPlan:
         sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
 
     def _is_taken(self, state: DirectoryState) -> bool:
-        """Return whether a directory other than this one, in any folder, holds the resource of this
-        name.
-        """
+        """Return whether another directory, in any folder, holds the resource of this name."""
         if state.head is None or (state.binding is not None and state.binding.version is not None):
             return False
+        here = (self._folder.id, state.directory)
         return any(
-            b.version is not None
-            and (b.folder, b.directory) != (self._folder.id, state.directory)
-            and self._is_there(b)
-            for b in self._bindings.of_resources([state.head.id])
+            binding.version is not None
+            and (binding.folder, binding.directory) != here
+            and self._is_there(binding)
+            for binding in self._bindings.of_resources([state.head.id])
         )
 
     def _is_there(self, binding: Binding) -> bool:
-        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not
-        # know.
+        # Of a directory of this folder that is gone, the content may lie here now. Directories of
+        # other folders count as there: their disk may not be mounted.
         return binding.folder != self._folder.id or os.path.lexists(
             self._folder.path / binding.directory
         )
@@ -604,14 +575,15 @@ class SyncPlan:
             # Not remembered as refused: that changes with the directory beside it.
             self._refuse(state, sync, why)
             return False
-        if unread := self._unread(state, step):
+        if unread := self._find_unread(state, step):
             # Not remembered as refused: whether a path is tracked depends on the head too, not on
             # the files alone.
             self._refuse(state, sync, *unread)
             return False
-        found = find_problems(kind, name if kind is Kind.SKILL else state.name, state.reading.files)
+        checked_name = name if kind is Kind.SKILL else state.name
+        problems = find_problems(kind, checked_name, state.reading.files)
         marks = merge_marks(state.reading, known_files(self._store, state.binding, state.head))
-        stops = [*blocking_problems(found), *marks]
+        stops = [*blocking_problems(problems), *marks]
         if stops:
             self._refuse(state, sync, *map(str, stops), remember=True)
             return False
@@ -623,7 +595,7 @@ class SyncPlan:
             and state.head
             and state.binding.version == state.head.version
         )
-        self._warn(state, [] if is_known else found, sync)
+        self._warn(state, [] if is_known else problems, sync)
         return True
 
     def _refuse(
@@ -638,18 +610,19 @@ class SyncPlan:
             signature = state.reading.signature if state.signature else ""
             self._status_reader.refused[state.directory] = signature
 
-    def _unread(self, state: DirectoryState, step: SyncStep) -> list[str]:
-        """Return why files of the known version were not read, where importing the rest would
-        delete them.
+    def _find_unread(self, state: DirectoryState, step: SyncStep) -> list[str]:
+        """Return why files of the known version were not read.
+
+        Empty for a step that does not import: nothing would be deleted then.
         """
         assert state.reading is not None
         if step not in (SyncStep.SNAPSHOT, SyncStep.MERGE) or not state.reading.left_out:
             return []
         return unread_known(state.reading, known_manifest(self._store, state.binding, state.head))
 
-    def _warn(self, state: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
+    def _warn(self, state: DirectoryState, problems: Sequence[Problem], sync: SyncReport) -> None:
         assert state.reading is not None
-        if texts := warning_texts(found, state.reading):
+        if texts := warning_texts(problems, state.reading):
             sync.warnings.append(DirectoryIssue(state.directory, tuple(texts)))
 
     def choose_ref(self, state: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
@@ -675,11 +648,11 @@ class SyncPlan:
         """Return the newest version with this tree, of its single file where `single`."""
         # What lies on disk is seldom more than a few versions behind.
         for past in self._store.backend.versions(head.id, 50):
-            if tree == (self._single_tree(head, past.number) if single else past.tree):
+            if tree == (self._compute_single_tree(head, past.number) if single else past.tree):
                 return past.number
         return None
 
-    def _single_tree(self, head: Head, number: int) -> str:
+    def _compute_single_tree(self, head: Head, number: int) -> str:
         entries = self._store.manifest(head, number)
         main = main_file(head.kind, head.name)
         return Manifest({SINGLE: entries[main]}).tree if main in entries else ""
@@ -689,8 +662,8 @@ class SyncPlan:
         if state.tree is None or state.reading is None:
             return ""
         if not is_single(self._folder.kind, state.directory):
-            is_other = state.reading.links or state.reading.on_disk is not None
-            return make_manifest(state.reading.own).tree if is_other else state.tree
+            is_exact = not state.reading.links and state.reading.on_disk is None
+            return state.tree if is_exact else make_manifest(state.reading.own).tree
         main, lying = main_file(self._folder.kind, state.name), state.reading.lying
         return make_manifest({SINGLE: lying[main]}).tree if main in lying else ""
 
@@ -698,7 +671,7 @@ class SyncPlan:
 def change_reason(place: str, edits: Sequence[Edit]) -> str:
     """Return the reason of the operation that imports these edits.
 
-    place: how it names the folder.
+    place: the name of the folder in the reason.
     """
     hows = {edit.how for edit in edits}
     what = {"new": "imported from", "returned": "returned to", "edited": "edited in"}

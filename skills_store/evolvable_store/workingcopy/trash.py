@@ -1,5 +1,4 @@
-"""The trash in the library's home: directories that were taken out of watched folders, and can be
-restored.
+"""The trash in the library's home: directories of watched folders that can be restored.
 
 An entry is kept for the files that belong to no version: ignored names, files over a limit, links.
 """
@@ -18,11 +17,7 @@ from pathlib import Path
 from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.regular_files import write_private
 from evolvable_store.used_days import count_day
-from evolvable_store.workingcopy.openat import (
-    PathAt,
-    move,
-    open_real,
-)
+from evolvable_store.workingcopy.openat import PathAt, move, open_real
 from evolvable_store.workingcopy.staging_dir import is_inside
 from evolvable_store.workingcopy.tree_reader import untracked_paths
 
@@ -34,9 +29,9 @@ MAX_BYTES = 2 * 2**30
 """Bytes of all entries together; the oldest go first, the newest stays whatever its size."""
 
 _DAY = "day"
-"""The file of an entry that says on which day of use it came.
+"""The file of an entry with the day of use on which it came.
 
-Older programs refuse another field.
+It is no field of entry.json: older programs refuse a field that they do not know.
 """
 
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
@@ -44,10 +39,10 @@ _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class TrashEntry:
-    """One directory that was taken out of a watched folder.
+    """One directory that was removed from a watched folder.
 
-    folder: the watched folder. directory: its name below it, with `/`. at: seconds. size: bytes.
-    files: how many.
+    folder: the watched folder. directory: its name below that, with `/`. at: seconds. files: how
+    many. size: bytes.
     """
 
     id: str
@@ -65,10 +60,10 @@ class Trash:
         self._home, self._place = home, home / "trash"
 
     def put(self, old: PathAt, folder: Path, directory: str, now: float) -> TrashEntry | None:
-        """Move a directory that was taken away into the trash; return the entry, None when versions
-        hold all of it.
+        """Move a directory that was removed into the trash; return the entry.
 
-        Raise OSError when it cannot be moved; then it is where it was.
+        None when versions have all of it. Raise OSError when it cannot be moved; then it is where
+        it was.
         """
         if not old.is_dir() or not untracked_paths(old):
             return None
@@ -76,7 +71,7 @@ class Trash:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         entry = self._place / f"{stamp}-{secrets.token_hex(4)}"
         entry.mkdir(mode=0o700)
-        files, size = _extent(old)
+        files, size = _measure(old)
         trash_entry = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
         try:
             # Both files before the content: an entry without them could not be shown or expire.
@@ -93,7 +88,7 @@ class Trash:
         return trash_entry
 
     def entries(self) -> list[TrashEntry]:
-        """Return what is in the trash, newest first; entries that cannot be read are left out."""
+        """Return the entries, newest first, without those that cannot be read."""
         with suppress(OSError):
             names = sorted(os.listdir(self._place), reverse=True)
             return [entry for name in names if (entry := self._read(name)) is not None]
@@ -131,7 +126,7 @@ class Trash:
         return stuck
 
     def delete(self, identity: str) -> None:
-        """Delete an entry. Raise InvalidArgument for something that is no entry's name."""
+        """Delete an entry. Raise InvalidArgument for a text that is no entry's name."""
         if not _ID.fullmatch(identity):
             raise InvalidArgument(
                 f"{identity[:40]!r} is not the name of an entry.",
@@ -142,21 +137,21 @@ class Trash:
     def expire(self, now: float) -> None:
         """Delete entries over the retention, and the oldest while all together are over the limit.
 
-        now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties
-        no trash.
+        now: seconds of the clock. They make one more day of use at most: a clock that jumps deletes
+        no entry.
         """
         total_bytes, today = 0, count_day(self._home, now)
         for position, entry in enumerate(self.entries()):
             total_bytes += entry.size
-            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (
-                position and total_bytes > MAX_BYTES
-            ):
+            is_old = today - self._read_day(entry.id, today) >= RETENTION_DAYS
+            # The newest stays, whatever its size.
+            if is_old or (position and total_bytes > MAX_BYTES):
                 self.delete(entry.id)
 
-    def _day_of(self, identity: str, today: int) -> int:
-        """Return the day of use on which an entry came.
+    def _read_day(self, identity: str, today: int) -> int:
+        """Return the day of use on which an entry came; today for one without such a day.
 
-        That of another program's entry counts from now on.
+        Older programs note no day.
         """
         place = self._place / identity / _DAY
         try:
@@ -175,15 +170,12 @@ class Trash:
             entry = TrashEntry(**{**fields, "id": name})
         except (OSError, ValueError, TypeError, RecursionError):
             return None
-        texts = (
-            isinstance(entry.folder, str)
-            and isinstance(entry.directory, str)
-            and is_inside(entry.directory)
-        )
-        numbers = all(
-            isinstance(value, (int, float)) for value in (entry.at, entry.files, entry.size)
-        )
-        return entry if texts and numbers and (self._place / name / "content").is_dir() else None
+        are_texts = isinstance(entry.folder, str) and isinstance(entry.directory, str)
+        numbers = (entry.at, entry.files, entry.size)
+        if not are_texts or not all(isinstance(value, (int, float)) for value in numbers):
+            return None
+        is_whole = is_inside(entry.directory) and (self._place / name / "content").is_dir()
+        return entry if is_whole else None
 
 
 def _put_back(source: PathAt, target: PathAt) -> bool:
@@ -202,7 +194,7 @@ def _put_back(source: PathAt, target: PathAt) -> bool:
     return False
 
 
-def _extent(folder: PathAt) -> tuple[int, int]:
+def _measure(folder: PathAt) -> tuple[int, int]:
     """Return how many files lie below a folder, and their bytes.
 
     Links are counted, never followed.
@@ -212,11 +204,9 @@ def _extent(folder: PathAt) -> tuple[int, int]:
         for name in folder.names():
             status = (folder / name).lstat()
             if stat.S_ISDIR(status.st_mode):
-                below = _extent(folder / name)
-                files, size = files + below[0], size + below[1]
+                files_below, size_below = _measure(folder / name)
+                files, size = files + files_below, size + size_below
             else:
-                files, size = (
-                    files + 1,
-                    size + (status.st_size if stat.S_ISREG(status.st_mode) else 0),
-                )
+                files += 1
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return files, size

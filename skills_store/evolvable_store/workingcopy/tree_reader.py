@@ -1,10 +1,9 @@
-"""Reads one resource's folder from disk, where anything can lie and everything can change while it
-is read.
+"""Read one resource's folder from disk; its files are hostile, and may change during the read.
 
 People keep one file for several skills of a repository, and link to it. The bytes of such a file
-belong to the version where it lies in the same work tree, or outside of repositories in the same
-watched folder. The link decides nothing more: it is read without following a link on the way, is
-never written through, and leads to nothing private.
+belong to the version where the file lies in the same work tree, or outside of repositories in the
+same watched folder. The file is opened without a link on the way, nothing is written through the
+link, and a link to private data is not followed.
 """
 
 import errno
@@ -52,12 +51,10 @@ _ATTEMPTS = 3
 _POSIX = os.name == "posix"
 # O_NOFOLLOW and O_NONBLOCK: neither a link nor a pipe that somebody puts there is opened or waited
 # for.
-_READ = os.O_RDONLY | sum(
-    getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
-)
-_ENTER = os.O_RDONLY | sum(
-    getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC")
-)
+_READ_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+_READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _READ_FLAGS)
+_ENTER_FLAGS = ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC")
+_ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _ENTER_FLAGS)
 _IGNORED, _EMPTY = "ignored", "an empty folder"
 SYNC_COPY = "a copy that a synchroniser made"
 """Why a file is left out whose name a synchroniser gives to the second of two versions."""
@@ -72,8 +69,9 @@ _PERMITTED_HIDDEN = frozenset({".agents", ".claude", ".codex", ".github"})
 
 @dataclass(frozen=True, slots=True)
 class LinkBoundary:
-    """The folder within which links are followed, and the hidden names on the way to the watched
-    folder.
+    """The folder within which links are followed.
+
+    permitted_names: the hidden names on the way from it to the watched folder.
     """
 
     root: Path
@@ -82,7 +80,7 @@ class LinkBoundary:
     def target(self, link: str) -> Path | str:
         """Return the real path of the regular file that a link leads to, or why it is not read."""
         try:
-            # Resolved once; what is read later is this path, opened without links on the way.
+            # Resolved once: this path is read later, opened without links on the way.
             real = Path(os.path.realpath(link, strict=True))
             regular = stat.S_ISREG(os.lstat(real).st_mode)
         except (OSError, ValueError):
@@ -92,12 +90,10 @@ class LinkBoundary:
         # A repository could otherwise read any file of the person through a link.
         if not real.is_relative_to(self.root):
             return f"{SYMLINK} out of {self.root}"
-        hidden = [name for name in real.relative_to(self.root).parts if name.startswith(".")]
-        return (
-            f"{SYMLINK} to what is hidden"
-            if set(hidden) - _PERMITTED_HIDDEN - self.permitted_names
-            else real
-        )
+        hidden = {name for name in real.relative_to(self.root).parts if name.startswith(".")}
+        if hidden - _PERMITTED_HIDDEN - self.permitted_names:
+            return f"{SYMLINK} to what is hidden"
+        return real
 
 
 def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
@@ -110,9 +106,8 @@ def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
     # A home folder under git has keys and tokens in it.
     root = folder if tree is None or Path(os.path.realpath(home)).is_relative_to(tree) else tree
     way = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
-    return LinkBoundary(
-        root, frozenset(name for name in way if name.startswith(".") and name != ".git")
-    )
+    hidden = frozenset(name for name in way if name.startswith(".") and name != ".git")
+    return LinkBoundary(root, hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +144,7 @@ class FolderContents:
 
     @property
     def cut_short(self) -> str:
-        """Why these files are only a part of what lies there, '' when their number was no reason to
-        leave one out.
-        """
+        """Why these files are only a part of the folder's, '' when their number left none out."""
         reasons = set(self.left_out.values())
         return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
@@ -191,21 +184,21 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
 
     real: as for `read_folder`. Raises FileNotFoundError when there is no file.
     """
-    seen = single_signature(file)
-    found: File | str = ""
-    if seen:
+    before = single_signature(file)
+    outcome: File | str = ""
+    if before:
         try:
             with _open_folder(file.parent, real) as place:
-                found = _read_file(place, file.name)
+                outcome = _read_file(place, file.name)
         except OSError as error:
-            found = error_reason(error)
-    if seen is None or found == "":
+            outcome = error_reason(error)
+    if before is None or outcome == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
-    if isinstance(found, File):
+    if isinstance(outcome, File):
         # A second name may lie in a private folder; the person is warned.
         linked = (name,) if os.lstat(file).st_nlink > 1 else ()
-        return FolderContents({name: found}, {}, seen.digest, seen.newest, linked)
-    return FolderContents({}, {name: found}, seen.digest, seen.newest)
+        return FolderContents({name: outcome}, {}, before.digest, before.newest, linked)
+    return FolderContents({}, {name: outcome}, before.digest, before.newest)
 
 
 def keep_modes(
@@ -223,26 +216,25 @@ def keep_modes(
 def tracked_paths(folder: Path | PathAt) -> list[str]:
     """Return the paths of the files that `read_folder` would read, by stat alone.
 
-    None when there is no folder.
+    Empty when there is no folder.
     """
-    return [found.path for found in _survey(folder) if not found.reason]
+    return [entry.path for entry in _survey(folder) if not entry.reason]
 
 
 def untracked_paths(folder: Path | PathAt) -> list[str]:
-    """Return the paths, as the system names them, of all entries that `tracked_paths` lacks, the
-    outermost only.
+    """Return the outermost paths, as the system names them, of entries that no version has.
 
-    These are ignored names, empty folders and everything left out: what a new version does not
-    bring along.
+    These are ignored names, empty folders, and everything that a read leaves out.
     """
-    return [found.path for found in _survey(folder) if found.reason]
+    return [entry.path for entry in _survey(folder) if entry.reason]
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenFolder:
     """An open folder.
 
-    Names are looked up in it, wherever its path leads meanwhile, if the system can do that.
+    Where the system can do so, names are looked up in it, and not in the folder that has its path
+    by then.
     """
 
     path: str
@@ -279,9 +271,10 @@ class _OpenFolder:
 
 @dataclass(frozen=True, slots=True)
 class _WalkEntry:
-    """One entry of a walk: a file to read (reason ''), or something to leave out whole.
+    """One entry of a walk: a file to read, or an entry to leave out whole.
 
-    target: the file that a link leads to and that is read for it.
+    reason: why it is left out, '' for a file to read. target: the file that a link leads to, which
+    is read in its place.
     """
 
     path: str
@@ -295,7 +288,11 @@ class _WalkEntry:
 
 @dataclass(slots=True)
 class _WalkLimits:
-    """The counts of a walk so far, and so the room that is left."""
+    """The counts of a walk so far, which the limits are compared with.
+
+    seen: entries. files, size: of the files that are read, and their bytes. folded: the casefolded
+    paths of these files and of the folders above them -> the path.
+    """
 
     seen: int = 0
     files: int = 0
@@ -305,30 +302,30 @@ class _WalkLimits:
     def folder(self, path: str) -> str:
         """Return why a folder is left out, or ''."""
         self.seen += 1
-        return _STOPPED if self.seen > MAX_SEEN else folder_problem(path) or self._twin(path)
+        return _STOPPED if self.seen > MAX_SEEN else folder_problem(path) or self._find_twin(path)
 
     def file(self, path: str, status: os.stat_result) -> str:
-        """Return why a file is left out, or '' and counts it."""
+        """Return why a file is left out; '' for one that is read, which is counted then."""
         self.seen += 1
         if self.seen > MAX_SEEN:
             return _STOPPED
-        if reason := _unfit(status) or bad_path(path):
+        if reason := _find_defect(status) or bad_path(path):
             return reason
-        if twin := self._twin(path):
+        if twin := self._find_twin(path):
             return twin
         if self.files >= MAX_FILES:
             return _TOO_MANY
         # By the sizes of the listing, so that no file is read that cannot be kept.
         if self.size + status.st_size > MAX_RESOURCE:
             return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
-        # The folders above take part in the comparison of cases as well.
+        # The folders above are compared without case as well, once a file in them is read.
         while path and self.folded.setdefault(path.casefold(), path) == path:
-            path = path.rpartition("/")[0]  # a folder counts as soon as a file in it is taken
+            path = path.rpartition("/")[0]
         self.files += 1
         self.size += status.st_size
         return ""
 
-    def _twin(self, path: str) -> str:
+    def _find_twin(self, path: str) -> str:
         twin = self.folded.get(path.casefold())
         return f"a case twin of {twin}" if twin else ""
 
@@ -341,42 +338,38 @@ def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderConten
     ignored: list[str] = []
     size = 0
     with closing(_walk_top(folder, real, within)) as walk:
-        for found in walk:
-            reason = found.reason
+        for entry in walk:
+            reason = entry.reason
             if not reason:
-                outcome = (
-                    _read_target(found.target)
-                    if found.target
-                    else _read_file(found.place, found.name)
-                )
+                outcome = _read_entry(entry)
                 # Again with the bytes that were read: the file may have grown since.
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
-                    files[found.path] = outcome
+                    files[entry.path] = outcome
                     size += len(outcome.data)
-                    if found.links > 1:
-                        linked.append(found.path)
-                    if found.target:
-                        links[found.path] = found.target
+                    if entry.links > 1:
+                        linked.append(entry.path)
+                    if entry.target:
+                        links[entry.path] = entry.target
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason == _IGNORED:
-                ignored.append(_escape_path(found.path) + "/" * found.is_folder)
+                ignored.append(_escape_path(entry.path) + "/" * entry.is_folder)
             elif reason not in (_EMPTY, ""):
-                left_out[_escape_path(found.path)] = reason
+                left_out[_escape_path(entry.path)] = reason
             if reason == _STOPPED:
                 break
     return FolderContents(files, left_out, "", 0, tuple(linked), tuple(ignored), links)
 
 
 def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
-    for found in _walk_top(folder):
+    for entry in _walk_top(folder):
         # The folder itself cannot be read, or is a link: none of its files is named.
-        if found.path == ".":
+        if entry.path == ".":
             return
-        if found.reason or found.place.readable(found.name):
-            yield found
+        if entry.reason or entry.place.readable(entry.name):
+            yield entry
         else:
-            yield _WalkEntry(found.path, UNREADABLE, found.place, found.name)
+            yield _WalkEntry(entry.path, UNREADABLE, entry.place, entry.name)
 
 
 @contextmanager
@@ -411,7 +404,7 @@ def _walk_top(
 
 
 def _walk(
-    place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None
+    place: _OpenFolder, prefix: str, limits: _WalkLimits, within: LinkBoundary | None
 ) -> Iterator[_WalkEntry]:
     """Yield every entry below `place`: ignored ones, then files, then the entries of each folder.
 
@@ -425,45 +418,47 @@ def _walk(
     for entry in files:
         path = prefix + entry.name
         try:
-            status = place.stat(entry)
-            target = (
-                within.target(os.path.join(place.path, entry.name))
-                if within and is_link(status)
-                else None
-            )
-            # The status of the target: the link's own says nothing of size or kind.
-            if isinstance(target, Path):
-                status = os.lstat(target)
-            reason = target if isinstance(target, str) else tally.file(path, status)
-            led = target if isinstance(target, Path) else None
-            yield _WalkEntry(path, reason, place, entry.name, status.st_nlink, target=led)
+            status, target, reason = place.stat(entry), None, ""
+            if within and is_link(status):
+                resolved = within.target(os.path.join(place.path, entry.name))
+                if isinstance(resolved, Path):
+                    # The status of the target: the link's own says nothing of size or kind.
+                    target, status = resolved, os.lstat(resolved)
+                else:
+                    reason = resolved
+            reason = reason or limits.file(path, status)
+            yield _WalkEntry(path, reason, place, entry.name, status.st_nlink, target=target)
         except FileNotFoundError:
             continue
     for entry in folders:
         path = prefix + entry.name
-        if reason := tally.folder(path):
+        if reason := limits.folder(path):
             yield _WalkEntry(path, reason, place, entry.name)
         else:
-            yield from _walk_folder(place, entry.name, path, tally, within)
+            yield from _walk_folder(place, entry.name, path, limits, within)
 
 
 def _walk_folder(
-    place: _OpenFolder, name: str, path: str, tally: _WalkLimits, within: LinkBoundary | None
+    place: _OpenFolder, name: str, path: str, limits: _WalkLimits, within: LinkBoundary | None
 ) -> Iterator[_WalkEntry]:
-    empty = True
+    is_empty = True
     try:
         with place.enter(name) as inner:
-            for found in _walk(inner, path + "/", tally, within):
-                empty = False
-                yield found
+            for entry in _walk(inner, path + "/", limits, within):
+                is_empty = False
+                yield entry
     except OSError as error:
-        empty = False
+        is_empty = False
         reason = error_reason(error)
         if reason:
             yield _WalkEntry(path, reason, place, name)
-    if empty:
+    if is_empty:
         # No version holds an empty folder, so it is untracked and moves to the successor.
         yield _WalkEntry(path, _EMPTY, place, name)
+
+
+def _read_entry(entry: _WalkEntry) -> File | str:
+    return _read_target(entry.target) if entry.target else _read_file(entry.place, entry.name)
 
 
 def _read_target(target: Path) -> File | str:
@@ -481,7 +476,7 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
         try:
             with open(place.open(name, _READ), "rb") as stream:
                 before = os.fstat(stream.fileno())
-                if reason := _unfit(before):
+                if reason := _find_defect(before):
                     return reason
                 data = stream.read(MAX_FILE + 1)
                 after = os.fstat(stream.fileno())
@@ -489,13 +484,12 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
             return error_reason(error)
         # Otherwise somebody wrote while it was read.
         if len(data) == before.st_size and entry_line(name, before) == entry_line(name, after):
-            return File(
-                data, EXECUTABLE if EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR else PLAIN
-            )
+            is_executable = EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR
+            return File(data, EXECUTABLE if is_executable else PLAIN)
     return "it keeps changing"
 
 
-def _unfit(status: os.stat_result) -> str:
+def _find_defect(status: os.stat_result) -> str:
     if is_link(status):
         return SYMLINK
     if not stat.S_ISREG(status.st_mode):

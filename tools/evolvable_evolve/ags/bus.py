@@ -1,7 +1,8 @@
-"""The bus of a run: messages in an append-only ledger, and the state that they add up to.
+"""The bus of a run: messages in an append-only ledger, and the state after them.
 
-Only the driver writes messages, under ids that it makes: what a worker or a planner says is a value
-in a body. A message is delivered at least once; a second one with the same id changes nothing.
+Only the driver writes messages, under ids that it makes: the text of a worker or a planner is a
+value in a body. A message is delivered at least once. A second one with the same id changes
+nothing.
 """
 
 import json
@@ -22,7 +23,7 @@ from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, wit
 from evolvable_evolve.evolution import Bill, Ledger, LedgerRecord, ModelUsage, to_bill
 from evolvable_tools.llm import ModelAttempt, printable_line
 
-# Bounds what a planner may cost that never gives a result.
+# Bounds the cost of a planner that never gives a result.
 MAX_ROUNDS = 10
 """Answers of the planner in one run."""
 
@@ -33,14 +34,14 @@ MAX_IDLE_ROUNDS = 2
 
 # A network error passes; after three the machine or the provider has another problem.
 MAX_ATTEMPTS = 3
-"""Dispatches of one item that infrastructure may spoil before it counts as failed."""
+"""Dispatches of one item; with an infrastructure error in the last, the item counts as failed."""
 
 PLANNER, RUN, PERSON = "planner", "run", "person"
 """The names of senders and receivers beside the items, whose names are `item:ID`."""
 
 
 class MessageKind(StrEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     DISPATCH = "dispatch"
     RESULT = "result"
@@ -61,9 +62,9 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What became of one dispatch.
+    """The result of one dispatch.
 
-    agent: with its version. round: in which it ended. passed: what its check says.
+    agent: with its version. round: in which it ended. passed: the result of its check.
     """
 
     item: str
@@ -85,14 +86,14 @@ class ItemOutcome:
 
 @dataclass
 class AgsState:
-    """The state of a run. round: answers of the planner so far. questions_asked: questions to the
-    planner so far.
+    """The state of a run.
 
-    outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by
-    round. request: the artefact of the planner's open question. refused: why the last answer of the
-    planner was not taken, '' when it was. idle: rounds in a row without progress, before this one.
-    improvements: changes of the run's own program that were tried. judging: what the judge
-    answered. ended: '' while it goes on.
+    round: answers of the planner so far. questions_asked: questions to the planner so far.
+    outcomes: by item. dispatches: the number of dispatches, by item. answers: of the person, by
+    round. request: the artefact of the planner's open question. refused: why the planner's last
+    answer was refused, '' when it was taken. idle: rounds in a row without progress, before this
+    one. improvements: changes of the run's own program that were tried. judging: the answers of the
+    judge. ended: '' while the run goes on.
     """
 
     run: str = ""
@@ -120,7 +121,7 @@ class AgsState:
 
     @property
     def task(self) -> str:
-        """What the run is to do."""
+        """The task of the run."""
         return str(self.settings["task"])
 
     @property
@@ -151,8 +152,8 @@ class AgsState:
     @property
     def in_round(self) -> list[ItemOutcome]:
         """The outcomes of this round, in the order of the plan and not of time."""
-        found = (self.outcomes[name] for name in self.items if name in self.outcomes)
-        return [outcome for outcome in found if outcome.round == self.round]
+        outcomes = [self.outcomes[name] for name in self.items if name in self.outcomes]
+        return [outcome for outcome in outcomes if outcome.round == self.round]
 
     def results_for(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
         """Return the summaries and files of the items that this one needs, by their ids."""
@@ -176,14 +177,10 @@ class AgsState:
 
     @property
     def has_progressed(self) -> bool:
-        """Whether this round came to something: an item was done, the person answered, or the
-        program is better.
-        """
-        return (
-            any(outcome.ok for outcome in self.in_round)
-            or self.round in self.answers
-            or bool(self.improved_in_round)
-        )
+        """Whether in this round an item was done, the person answered, or the program improved."""
+        if self.round in self.answers or self.improved_in_round:
+            return True
+        return any(outcome.ok for outcome in self.in_round)
 
     @property
     def round_lines(self) -> list[str]:
@@ -200,7 +197,7 @@ class AgsState:
 
     @property
     def must_end(self) -> EndReason | None:
-        """Why the planner is asked no more, None while it may be. Valid only between two rounds."""
+        """Why the planner is not asked again, None while it may be; valid between two rounds."""
         if self.result:
             return EndReason.DONE
         # `idle` counts the rounds before; this one is counted by the next plan.
@@ -210,9 +207,7 @@ class AgsState:
 
     @property
     def plan(self) -> Plan:
-        """The plan as it is now; equal states give equal plans, whatever the order in which workers
-        ended.
-        """
+        """The present plan. Equal states give equal plans, whatever the order of the results."""
         history = [*self.past, *self.round_lines]
         if self.ended:
             history.append(f"ended: {self.ended}")
@@ -222,34 +217,31 @@ class AgsState:
         """Change the state by one record. One of an unknown type changes nothing."""
         match record["type"]:
             case "run":
-                self.run, self.label, self.settings = (
-                    record["run"],
-                    record["label"],
-                    record["settings"],
-                )
+                self.run, self.label = record["run"], record["label"]
+                self.settings = record["settings"]
             case "message":
                 self.messages += 1
-                self._take(record, record["body"])
+                self._take_message(record, record["body"])
             case "stopped":
                 self.stopped = record["why"]
-                self._release()
+                self._reopen_items()
             case "continued":
                 self.stopped = ""
-                self._release()
+                self._reopen_items()
                 if "limit" in record:
                     self.settings = {**self.settings, "limit": record["limit"]}
-                    # Only a spent budget is undone by a new limit; a run that has its result stays
-                    # ended.
-                    self.ended = "" if self.ended == EndReason.BUDGET else self.ended
+                    # A new limit continues a run whose budget was spent; any other end is final.
+                    if self.ended == EndReason.BUDGET:
+                        self.ended = ""
 
-    def _release(self) -> None:
-        """Let items begin again whose worker is gone."""
+    def _reopen_items(self) -> None:
+        """Reopen the items whose worker has ended with its process."""
         for item in self.items.values():
             # An item that waits for its judge has its result already, and is not run again.
             if item.state is ItemState.RUNNING and item.id not in self.judging.waiting:
                 self.items[item.id] = replace(item, state=ItemState.OPEN)
 
-    def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
+    def _take_message(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
         if "usage" in body:
             self.bill += to_bill(ModelUsage(**body["usage"]))
         # Messages of the improver and of the judge come first: they name items too, and change no
@@ -282,15 +274,16 @@ class AgsState:
     def _end_item(self, ok: bool, body: Mapping[str, Any]) -> None:
         item = self.items[body["item"]]
         self.judging.waiting.pop(item.id, None)
+        # A worker that was given up answered late.
         if item.has_ended:
-            return  # a worker that was given up answered after all
+            return
         if body.get("retry"):
             self.items[item.id] = replace(item, state=ItemState.OPEN)
             return
         self.items[item.id] = replace(item, state=ItemState.DONE if ok else ItemState.FAILED)
+        files, passed = tuple(body["files"]), body.get("passed")
         self.outcomes[item.id] = ItemOutcome(
-            *(item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round),
-            body.get("passed"),
+            item.id, body["agent"], ok, body["summary"], files, self.round, passed
         )
 
     def _replan(self, body: Mapping[str, Any]) -> None:
@@ -308,14 +301,14 @@ class AgsState:
             self.items[name] = replace(self.items[name], state=ItemState.DROPPED)
         self.question, self.result = change.question, change.result
         remarks = [change.note] if change.note else []
-        remarks += (
-            [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
-        )
-        remarks += [f"dropped {', '.join(change.drop)}"] if change.drop else []
-        remarks += [f"asked the person: {change.question}"] if change.question else []
-        self.past.append(
-            printable_line(f"round {self.round}: {'; '.join(remarks) or 'nothing new'}")
-        )
+        if change.items:
+            remarks.append(f"planned {', '.join(item.id for item in change.items)}")
+        if change.drop:
+            remarks.append(f"dropped {', '.join(change.drop)}")
+        if change.question:
+            remarks.append(f"asked the person: {change.question}")
+        line = f"round {self.round}: {'; '.join(remarks) or 'nothing new'}"
+        self.past.append(printable_line(line))
 
 
 class Bus:
@@ -323,24 +316,25 @@ class Bus:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._state, self._ids, self._seen = AgsState(), set[str](), 0
+        # The state after the first `_applied` records, and the ids of their messages.
+        self._state, self._ids, self._applied = AgsState(), set[str](), 0
 
     @property
     def state(self) -> AgsState:
-        """Return the state after all records so far."""
-        for record in once(self._ledger.records[self._seen :], self._ids):
+        """The state after all records so far."""
+        for record in once(self._ledger.records[self._applied :], self._ids):
             self._state.apply(record)
         # Only the new records are applied, so that a long run does not fold its whole ledger at
         # each question.
-        self._seen = len(self._ledger.records)
+        self._applied = len(self._ledger.records)
         return self._state
 
     def post(
         self, kind: MessageKind, id: str, sender: str, to: str, body: Mapping[str, Any], *refs: str
     ) -> bool:
         """Append a message; return False where one with this id is on the bus already."""
-        # Ids are made from what a message is about, so a step that is taken again after a kill
-        # posts nothing twice.
+        # An id names the step of a message, so a step that is repeated after a kill posts nothing
+        # twice.
         if self.has(id):
             return False
         message = {
@@ -360,12 +354,12 @@ class Bus:
         return id in self._ids
 
     def note(self, type: str, **fields: Any) -> None:
-        """Append a record that is no message: how the run was begun, stopped or continued."""
+        """Append a record that is no message: of the start, a stop or a continuation of the run."""
         self._ledger.append(type, fields)
 
 
 def once(records: Iterable[LedgerRecord], seen: set[str]) -> Iterator[LedgerRecord]:
-    """Yield the records without messages whose id was seen; add the ids to `seen`."""
+    """Yield the records, each message once. seen: ids of earlier messages; new ids are added."""
     for record in records:
         if record["type"] == "message":
             if record["id"] in seen:
@@ -385,18 +379,15 @@ def fold_bus(records: Iterable[LedgerRecord]) -> AgsState:
 def spending_fields(
     spent: ModelUsage, attempts: Iterable[ModelAttempt], wall: float, elapsed: float
 ) -> dict[str, Any]:
-    """Return what a message says of spending: the sum, which is billed, and each
-    request to an API.
-    """
-    requests = list(map(asdict, attempts))
-    times = {"wall": round(wall, 3), "elapsed": round(elapsed, 3)}
-    return {"usage": asdict(spent), **({"attempts": requests} if requests else {}), **times}
+    """Return a message's fields of spending: the sum, which is billed, and each API request."""
+    fields: dict[str, Any] = {"usage": asdict(spent)}
+    if requests := list(map(asdict, attempts)):
+        fields["attempts"] = requests
+    return {**fields, "wall": round(wall, 3), "elapsed": round(elapsed, 3)}
 
 
 def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
-    """Yield what the messages say was reserved and spent, as records that
-    `RunBudget.replay` reads.
-    """
+    """Yield the reservations and the spending of messages, as records for `RunBudget.replay`."""
     for record in once(records, set()):
         body = record.get("body", {})
         if record["type"] != "message" or "dispatch" not in body:
@@ -405,12 +396,8 @@ def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
         if record["kind"] == MessageKind.DISPATCH:
             yield {"type": "started", **about, "reserved": body["reserved"]}
         elif "usage" in body:
-            trial = {
-                "key": body["dispatch"],
-                "cached": False,
-                "usage": body["usage"],
-                "wall": body["wall"],
-            }
+            trial = {"key": body["dispatch"], "cached": False}
+            trial |= {"usage": body["usage"], "wall": body["wall"]}
             lost, elapsed = body.get("lost", False), body["elapsed"]
             yield {"type": "trial", "attempt": 0, "lost": lost, "elapsed": elapsed, "trial": trial}
 
@@ -419,7 +406,7 @@ def message_text(record: LedgerRecord) -> str:
     """Return a message in one line for a person."""
     body = record["body"]
     if "improve" in body:
-        return _improvement_text(record["kind"], body)
+        return _format_improvement(record["kind"], body)
     if "judge" in body:
         return judging_text(body)
     match record["kind"]:
@@ -427,42 +414,33 @@ def message_text(record: LedgerRecord) -> str:
             return "the planner is asked"
         case MessageKind.DISPATCH:
             return f"{body['item']} is dispatched to {body['agent']}"
-        case MessageKind.RESULT | MessageKind.ERROR:
-            how = (
-                "done"
-                if record["kind"] == MessageKind.RESULT
-                else "tried again"
-                if body.get("retry")
-                else "failed"
-            )
-            return f"{body['item']} {how}: {printable_line(body['summary'])}"
+        case MessageKind.RESULT:
+            return f"{body['item']} done: {printable_line(body['summary'])}"
+        case MessageKind.ERROR:
+            end = "tried again" if body.get("retry") else "failed"
+            return f"{body['item']} {end}: {printable_line(body['summary'])}"
+        case MessageKind.REPLAN if body["refused"]:
+            return f"the plan was refused: {body['refused']}"
         case MessageKind.REPLAN:
-            return (
-                f"the plan was refused: {body['refused']}"
-                if body["refused"]
-                else _change_text(body["change"])
-            )
+            return _format_change(body["change"])
         case MessageKind.DONE:
             return f"ended: {body['reason']}"
         case _:
             return printable_line(str(body.get("answer") or body.get("text") or json.dumps(body)))
 
 
-def _improvement_text(kind: str, body: Mapping[str, Any]) -> str:
+def _format_improvement(kind: str, body: Mapping[str, Any]) -> str:
     number = body["improve"]
     if kind == MessageKind.DISPATCH:
         tried = body.get("tried")
-        return (
-            f"improvement {number}: {f'{tried} is run again' if tried else 'the improver is asked'}"
-        )
+        work = f"{tried} is run again" if tried else "the improver is asked"
+        return f"improvement {number}: {work}"
     match body["step"]:
         case ImprovementStep.BEGUN:
             return f"improvement {number} of {body['agent']} begins over {', '.join(body['items'])}"
         case ImprovementStep.ANSWER:
-            return (
-                f"improvement {number}: "
-                f"{'no answer came' if 'text' in body else 'the improver answered'}"
-            )
+            answer = "no answer came" if "text" in body else "the improver answered"
+            return f"improvement {number}: {answer}"
         case ImprovementStep.TRIAL:
             end = {True: "passes", False: "does not pass", None: "cannot be told"}[body["passed"]]
             return f"improvement {number}: {body['tried']} {end} {body['arm']} the change"
@@ -470,7 +448,7 @@ def _improvement_text(kind: str, body: Mapping[str, Any]) -> str:
     return printable_line(f"improvement {number} {verdict}: {body['why']}")
 
 
-def _change_text(change: Mapping[str, Any]) -> str:
+def _format_change(change: Mapping[str, Any]) -> str:
     if change["result"]:
         return f"the planner has the result: {printable_line(change['result'])}"
     if change["question"]:

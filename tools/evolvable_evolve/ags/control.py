@@ -46,7 +46,7 @@ MAX_EVENTS = 200
 
 @dataclass(frozen=True, slots=True)
 class AgsEvent:
-    """One thing that happened. number: where it stands, for `since`."""
+    """One event of a run. number: its position, for `since`."""
 
     number: int
     at: str
@@ -55,13 +55,13 @@ class AgsEvent:
 
 @dataclass(frozen=True)
 class AgsStatus:
-    """How far a run is.
+    """The status of a run.
 
-    state: running, waiting (for an answer), stopped, interrupted (its process is gone), or
-    finished. items: the to-do list, each with its state, and the summary and files of what ended.
-    improvements: changes of the run's own program that were tried, each with what its items say.
-    question: of the planner to the person. request: what a caller that plans has to answer. spent:
-    the bill; interrupted: what was reserved for work of which nobody knows the end.
+    state: running, waiting (for an answer), stopped, interrupted (its process has ended), or
+    finished. items: the to-do list, each with its state, and the summary and files of ended items.
+    improvements: changes of the run's own program that were tried, with the results of their items.
+    question: of the planner to the person. request: the question to a caller that plans. spent: the
+    bill. interrupted: the reservations of work whose end is unknown.
     """
 
     run: str
@@ -83,7 +83,7 @@ class AgsStatus:
     events: list[AgsEvent] = field(default_factory=list)
     next: int = 0
     notice: str = ""
-    """What is to be known of texts between marks, where an agent reads the status."""
+    """The notice about texts between marks, where an agent reads the status."""
     improvements: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -96,41 +96,44 @@ HOW_TO_PLAN = (
 
 @translate_damage
 def ags_status(home: Path, run: str | None = None, since: int = 0) -> AgsStatus:
-    """Return how far a run is, by default the newest. Raises NoSuchRun, LedgerDamaged."""
+    """Return the status of a run, by default the newest. Raises NoSuchRun, LedgerDamaged."""
     folder = find_run(home, run, AGS_DIR)
     records = read_ledger(folder.ledger)
     state = fold_bus(records)
-    now, budget = _condition(folder, state), RunBudget()
+    condition, budget = _find_condition(folder, state), RunBudget()
     budget.replay(spending_records(records))
     events = [
         AgsEvent(number, record["at"], message_text(record))
         for number, record in enumerate(records, 1)
         if number > since and record["type"] == "message"
     ]
+    request = None
+    if condition == "waiting" and not state.waits_for_person:
+        request = _read_request(folder, state)
     return AgsStatus(
         state.run,
-        now,
+        condition,
         state.label,
         state.task,
-        _line(state, now),
+        _format_line(state, condition),
         state.round,
-        [_item(state, item) for item in state.plan_items],
+        [_describe_item(state, item) for item in state.plan_items],
         state.question if state.waits_for_person else "",
-        _request(folder, state) if now == "waiting" and not state.waits_for_person else None,
+        request,
         state.result,
         state.ended,
         state.stopped,
-        _bill(state.bill),
-        _bill(budget.interrupted),
+        _describe_bill(state.bill),
+        _describe_bill(budget.interrupted),
         {name: value for name, value in state.settings["limit"].items() if value is not None},
         str(plan_ref(state.run)),
         events[-MAX_EVENTS:],
         len(records),
-        improvements=list(map(_improvement, state.improvements)),
+        improvements=list(map(_describe_improvement, state.improvements)),
     )
 
 
-def _improvement(improvement: Improvement) -> dict[str, Any]:
+def _describe_improvement(improvement: Improvement) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "number": improvement.number,
         "round": improvement.round,
@@ -139,18 +142,13 @@ def _improvement(improvement: Improvement) -> dict[str, Any]:
     }
     if improvement.decided is None:
         return entry | {"state": "running", "line": improvement.line}
-    figures = {
-        name: improvement.decided[name]
-        for name in ("changed", "before", "after", "of", "summary", "why")
-    }
-    return entry | {
-        "state": "kept" if improvement.accepted else "not kept",
-        "line": improvement.line,
-        **figures,
-    }
+    state = "kept" if improvement.accepted else "not kept"
+    names = ("changed", "before", "after", "of", "summary", "why")
+    figures = {name: improvement.decided[name] for name in names}
+    return entry | {"state": state, "line": improvement.line, **figures}
 
 
-def _bill(bill: Bill) -> dict[str, float]:
+def _describe_bill(bill: Bill) -> dict[str, float]:
     return {
         "cost": bill.cost,
         "tokens": bill.tokens,
@@ -159,80 +157,74 @@ def _bill(bill: Bill) -> dict[str, float]:
     }
 
 
-def _item(state: AgsState, item: PlanItem) -> dict[str, Any]:
+def _describe_item(state: AgsState, item: PlanItem) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": item.id,
         "agent": item.agent,
         "needs": list(item.needs),
         "state": str(item.state),
+        "subtask": item.subtask,
     }
-    entry["subtask"] = item.subtask
     if item.check:
         entry["check"] = item.check
     if item.judge is not None:
         entry |= {"check": JUDGE, "criterion": item.judge.criterion}
-    if (found := state.outcomes.get(item.id)) is not None:
-        entry |= {
-            "agent": found.agent,
-            "summary": found.summary,
-            "files": [dict(file) for file in found.files],
-        }
-        entry |= {} if found.passed is None else {"passed": found.passed}
+    outcome = state.outcomes.get(item.id)
+    if outcome is None:
+        return entry
+    files = [dict(file) for file in outcome.files]
+    entry |= {"agent": outcome.agent, "summary": outcome.summary, "files": files}
+    if outcome.passed is not None:
+        entry["passed"] = outcome.passed
     return entry
 
 
-def _request(folder: RunDirectory, state: AgsState) -> dict[str, Any] | None:
-    if not state.request or not _hands_off(state):
+def _read_request(folder: RunDirectory, state: AgsState) -> dict[str, Any] | None:
+    if not state.request or not _is_handed_off(state):
         return None
     return {**folder.read_json(state.request), "run": folder.id, "how_to_answer": HOW_TO_PLAN}
 
 
-def _hands_off(state: AgsState) -> bool:
+def _is_handed_off(state: AgsState) -> bool:
     return str(state.settings["planner"]).partition(":")[0] == "handoff"
 
 
-def _condition(folder: RunDirectory, state: AgsState) -> str:
-    """Return in one word how a run stands."""
+def _find_condition(folder: RunDirectory, state: AgsState) -> str:
+    """Return the state of a run in one word, see AgsStatus."""
     if state.ended:
         return "finished"
     if folder.is_driver_starting or folder.is_driven:
         return "running"
     if state.stopped or folder.is_stop_requested:
         return "stopped"
-    handed = state.request and _hands_off(state)
-    if state.waits_for_person or (
-        handed and folder.answer(folder.read_json(state.request)["question_id"]) is None
-    ):
+    if state.waits_for_person:
         return "waiting"
+    if state.request and _is_handed_off(state):
+        question_id = folder.read_json(state.request)["question_id"]
+        if folder.answer(question_id) is None:
+            return "waiting"
     return "interrupted"
 
 
-def _line(state: AgsState, now: str) -> str:
+def _format_line(state: AgsState, condition: str) -> str:
     done = sum(item.state == "done" for item in state.items.values())
     money = f"${state.bill.cost:.4f}" if state.bill.cost or not state.bill.unpriced else "unmetered"
     parts = [
-        f"{state.run} [{state.label}] {now}",
+        f"{state.run} [{state.label}] {condition}",
         f"round {state.round}",
         f"{done} of {len(state.items)} items done",
     ]
-    parts += (
-        [f"ended: {state.ended}"]
-        if state.ended
-        else [state.stopped.rstrip(".")]
-        if state.stopped
-        else []
-    )
-    return "; ".join(
-        [
-            *parts,
-            f"{state.bill.calls} calls, {state.bill.tokens:,} tokens, {money}",
-        ]
-    )
+    if state.ended:
+        parts.append(f"ended: {state.ended}")
+    elif state.stopped:
+        parts.append(state.stopped.rstrip("."))
+    parts.append(f"{state.bill.calls} calls, {state.bill.tokens:,} tokens, {money}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class AgsControl:
-    """What became of a request. goes_on: whether somebody has to drive the run now."""
+    """The result of a request. goes_on: whether somebody has to drive the run now."""
 
     run: str
     state: str
@@ -255,7 +247,7 @@ def answer_ags(
     """
     folder = find_run(library.store.home, run, AGS_DIR)
     state = fold_bus(read_ledger(folder.ledger))
-    _check_owner(caller, state)
+    _check_may_steer(caller, state)
     if state.waits_for_person and isinstance(answer, str):
         text = library.redact(answer.strip())
         if not 1 <= len(text) <= MAX_ANSWER:
@@ -263,21 +255,19 @@ def answer_ags(
                 f"The answer has {len(text):,} characters.", f"1 to {MAX_ANSWER:,}."
             )
         by = "person" if caller.identity.principal is Principal.PERSON else "calling agent"
+        name, body = f"answer/{state.round}", {"answer": text, "by": by}
         with Ledger.open(folder.ledger) as ledger:
-            posted = Bus(ledger).post(
-                MessageKind.NOTE, f"answer/{state.round}", by, PLANNER, {"answer": text, "by": by}
-            )
+            posted = Bus(ledger).post(MessageKind.NOTE, name, by, PLANNER, body)
         line = "It goes on with the answer." if posted else "It was answered before."
-        return AgsControl(
-            folder.id, _condition(folder, state), line, posted and not folder.is_stop_requested
-        )
-    request = _request(folder, state)
+        goes_on = posted and not folder.is_stop_requested
+        return AgsControl(folder.id, _find_condition(folder, state), line, goes_on)
+    request = _read_request(folder, state)
     if request is None or state.ended or state.waits_for_person or not isinstance(answer, Mapping):
-        what = (
-            "a text" if state.waits_for_person else "a plan" if request is not None else "nothing"
-        )
+        awaited = "a plan" if request is not None else "nothing"
+        if state.waits_for_person:
+            awaited = "a text"
         raise InvalidArgument(
-            f"Run {folder.id} waits for {what}.",
+            f"Run {folder.id} waits for {awaited}.",
             "`evolvable lab ags status` shows what it waits for.",
         )
     if question_id and question_id != request["question_id"]:
@@ -289,14 +279,14 @@ def answer_ags(
     )
     value, _ = library.redactor().redact_value(check_answer(question, answer, "The planner"))
     folder.write_answer(request["question_id"], value)
-    return AgsControl(
-        folder.id, "running", "It goes on with the plan.", not folder.is_stop_requested
-    )
+    goes_on = not folder.is_stop_requested
+    return AgsControl(folder.id, "running", "It goes on with the plan.", goes_on)
 
 
-def _check_owner(caller: Caller, state: AgsState) -> None:
-    """Raise Refused where a caller that is no person would steer what a person began, or what sees
-    more scopes.
+def _check_may_steer(caller: Caller, state: AgsState) -> None:
+    """Raise Refused where a caller that is no person may not answer for the run.
+
+    The run is one that a person began, or one with scopes that the caller does not see.
     """
     if caller.decides:
         return
@@ -313,31 +303,28 @@ def _check_owner(caller: Caller, state: AgsState) -> None:
 
 @translate_damage
 def stop_ags(home: Path, run: str | None = None) -> AgsControl:
-    """Ask a run to stop; what is under way is given up, the results so far stay.
-
-    Raises NoSuchRun.
-    """
+    """Ask a run to stop: work under way is given up, the results so far stay. Raises NoSuchRun."""
     folder = find_run(home, run, AGS_DIR)
     state = fold_bus(read_ledger(folder.ledger))
     folder.request_stop(True)
-    now = _condition(folder, state)
-    return AgsControl(
-        folder.id, now, "It stops now." if now == "running" else f"It is {now}; nothing drives it."
-    )
+    condition = _find_condition(folder, state)
+    line = "It stops now."
+    if condition != "running":
+        line = f"It is {condition}; nothing drives it."
+    return AgsControl(folder.id, condition, line)
 
 
 @translate_damage
 def resume_ags(
     home: Path, run: str | None = None, limit: Mapping[str, float] | None = None
 ) -> AgsControl:
-    """Let a run go on that was stopped or interrupted, or whose budget was spent; somebody has to
-    drive it then.
+    """Continue a run that was stopped or interrupted, or whose budget was spent.
 
-    Raises NoSuchRun, InvalidArgument for one that is finished, LedgerBusy.
+    Somebody has to drive it then. Raises NoSuchRun, InvalidArgument for a finished run, LedgerBusy.
     """
     folder = find_run(home, run, AGS_DIR)
     state = fold_bus(read_ledger(folder.ledger))
-    # A run whose budget is spent can go on with another one; every other end is final.
+    # A run whose budget is spent can continue with another one; every other end is final.
     if state.ended and not (state.ended == EndReason.BUDGET and limit):
         hint = "Give it another budget." if state.ended == EndReason.BUDGET else "Start a new one."
         raise InvalidArgument(f"Run {folder.id} is finished: {state.ended}.", hint)
@@ -361,24 +348,24 @@ class WrittenFiles:
 def write_files(home: Path, run: str | None, folder: Path) -> WrittenFiles:
     """Write the files of all items into a new folder, those of an item below its id.
 
-    Raises NoSuchRun, InvalidArgument when the folder is there already, InvalidPath, LibraryCorrupt.
+    Raises NoSuchRun, InvalidArgument when the folder exists, InvalidPath, LibraryCorrupt.
     """
-    found = find_run(home, run, AGS_DIR)
-    state = fold_bus(read_ledger(found.ledger))
+    run_folder = find_run(home, run, AGS_DIR)
+    state = fold_bus(read_ledger(run_folder.ledger))
     files = {
-        f"{name}/{file['path']}": found.read_artifact(str(file["sha256"]))
+        f"{name}/{file['path']}": run_folder.read_artifact(str(file["sha256"]))
         for name, outcome in state.outcomes.items()
         for file in outcome.files
     }
-    # All of them before the folder is made, so that a bad path leaves nothing behind.
+    # All paths before the folder is created, so that a bad path leaves nothing behind.
     for path in files:
         check_path(path)
     try:
-        # A new folder alone: what agents wrote never replaces a file of the person.
+        # Only a new folder: files of agents never replace a file of the person.
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InvalidArgument(
             f"{folder} cannot be made: {error.strerror}.", "Name a folder that is new."
         ) from None
     write_below(folder, files)
-    return WrittenFiles(found.id, str(folder), sorted(files))
+    return WrittenFiles(run_folder.id, str(folder), sorted(files))

@@ -1,6 +1,4 @@
-"""The parts of a run of agents: its planner, its executor, its budget, and the resource that holds
-its plan.
-"""
+"""The parts of a run of agents: its planner, executor and budget, and the resource of its plan."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +59,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import Caller, Library
 from evolvable_tools.verbs import update_resource
 
-_LOCK_TIMEOUT = 15.0  # seconds for a driver before this one to be gone
+_LOCK_TIMEOUT = 15.0  # seconds to wait for the end of an earlier driver
 
 
 def plan_ref(run: str) -> Ref:
@@ -70,8 +68,9 @@ def plan_ref(run: str) -> Ref:
 
 
 def check_executor(spec: Mapping[str, Any], host: HostContext) -> None:
-    """Raise where an executor cannot do the work of agents here: unknown, not named by a person, or
-    not confined.
+    """Raise InvalidArgument or Refused for an executor that cannot do the work of agents here.
+
+    It is unknown, not named by a person, or not confined.
     """
     kind = executor_kind(spec)
     if not kind.target or spec.get("kind") == "simulated":
@@ -96,10 +95,8 @@ def open_planner(
     planner_name = settings["planner"]
     kind, _, model = planner_name.partition(":")
     if planner_name == NO_PLANNER:
-        return SingleItemPlan(
-            settings["agents"][0],
-            next(iter(settings.get("checks", ())), ""),
-        )
+        check = next(iter(settings.get("checks", ())), "")
+        return SingleItemPlan(settings["agents"][0], check)
     if kind == "handoff":
         return HandOffModel(answer, model)
     return open_model(planner_name, settings, host, home)
@@ -122,11 +119,8 @@ def open_model(
         raise InvalidArgument(
             "There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY."
         )
-    return replace(
-        opened,
-        scripted=bool(executor.get("scripted")),
-        price=parse_price(executor) if model else None,
-    )
+    price = parse_price(executor) if model else None
+    return replace(opened, scripted=bool(executor.get("scripted")), price=price)
 
 
 def open_judge(
@@ -143,7 +137,7 @@ async def drive_ags(
     host: HostContext,
     stop: Callable[[], bool] = lambda: False,
 ) -> AgsState:
-    """Take a run as far as it comes and return its state: ended, stopped, or waiting for an answer.
+    """Drive a run to its end, a stop, or a question to the person, and return its state.
 
     Raises LedgerBusy when another process drives it, LedgerDamaged.
     """
@@ -155,18 +149,14 @@ async def drive_ags(
             f"Run {folder.id} is driven already.", "`evolvable lab ags status` shows it."
         ) from None
     folder.mark_driver_starting(False)
+
+    def must_stop() -> bool:
+        return stop() or folder.is_stop_requested
+
     try:
         with Ledger.open(folder.ledger) as ledger:
             bus = Bus(ledger)
-            await _drive(
-                library,
-                caller,
-                folder,
-                host,
-                ledger,
-                bus,
-                lambda: stop() or folder.is_stop_requested,
-            )
+            await _drive(library, caller, folder, host, ledger, bus, must_stop)
             return bus.state
     finally:
         lock.release()
@@ -182,7 +172,8 @@ async def _drive(
     stop: Callable[[], bool],
 ) -> None:
     if bus.state.messages:
-        bus.note("continued")  # items under way when the process before this one ended begin again
+        # It reopens the items that were under way when an earlier process ended.
+        bus.note("continued")
     backend: TrialBackend | None = None
     try:
         run = open_run(library, caller, folder, host, ledger, bus, stop)
@@ -196,7 +187,8 @@ async def _drive(
         bus.note("stopped", why="a stop was requested", trouble=False)
     except EvolvableError as error:
         bus.note("stopped", why=library.redact(error.text), trouble=True)
-    except Exception as error:  # a defect of ours: the status tells it, and the process still fails
+    except Exception as error:
+        # A defect of the program: the status says so, and the process fails.
         bus.note("stopped", why=f"it failed: {type(error).__name__}", trouble=True)
         raise
     finally:
@@ -229,7 +221,7 @@ def open_run(
         agents=settings["agents"],
         memory=settings["memory"],
         seconds=settings["seconds"],
-        checks=_checks(settings, host),
+        checks=_find_checks(settings, host),
         committed=lambda: bus.state.committed,
     )
     budget = RunBudget(SpendLimit(**settings["limit"]))
@@ -250,19 +242,17 @@ def open_run(
     )
     if judge_name := settings.get("judge"):
         add_judge(run, open_judge(judge_name, settings, host, library.store.home))
-    if model := settings.get("improver"):
-        run.improver = open_improver(
-            run, open_model(model, settings, host, library.store.home), ledger.records
-        )
+    if improver_name := settings.get("improver"):
+        model = open_model(improver_name, settings, host, library.store.home)
+        run.improver = open_improver(run, model, ledger.records)
     return run
 
 
 def _describe_agents(library: Library, caller: Caller, agents: Sequence[str]) -> str:
-    """Return the contract of those agents that are not removed."""
+    """Return the contract of the agents that are not removed."""
     heads = [library.store.head_or_none(Ref.parse(ref), caller.scopes) for ref in agents]
-    return contract_of(
-        library, [head for head in heads if head is not None and head.version is not None]
-    )
+    present = [head for head in heads if head is not None and head.version is not None]
+    return contract_of(library, present)
 
 
 def add_judge(run: AgsRun, model: ProposerModel) -> None:
@@ -278,10 +268,9 @@ def open_improver(
     records: of the run so far, from which its spending is read.
     """
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
-    # From the ledger, so that a run that is resumed does not get its share again.
-    share.replay(
-        spending_records(record for record in records if "improve" in record.get("body", {}))
-    )
+    own_records = [record for record in records if "improve" in record.get("body", {})]
+    # From the ledger, so that a resumed run does not get its share again.
+    share.replay(spending_records(own_records))
     return ProgramImprover(
         model=model,
         backend=run.backend,
@@ -292,24 +281,24 @@ def open_improver(
     )
 
 
-def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:
+def _find_checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:
     """Return the checks of a run.
 
     Raises Refused for one that is another command now than when the run began.
     """
     recorded = settings.get("checks", {})
-    found = named_scorers(recorded, host.scorers)
-    # Other commands would make the ends of one run incomparable.
-    refuse_changed(found, recorded)
-    return found
+    checks = named_scorers(recorded, host.scorers)
+    # With other commands the results of one run could not be compared.
+    refuse_changed(checks, recorded)
+    return checks
 
 
 def keep_evidence(
     library: Library, records: Iterable[LedgerRecord], item: str | None = None
 ) -> str:
-    """Keep ended items of a run as evidence; return why they were not kept, '' when they were.
+    """Record ended items of a run as evidence; return the error, '' without one.
 
-    The run goes on.
+    An error does not stop the run.
     """
     try:
         record_items(library, records, item)
@@ -319,49 +308,43 @@ def keep_evidence(
 
 
 def _open_backend(workers: Workers, host: HostContext) -> TrialBackend:
-    """Return where the jobs run. What bubblewrap starts ends with this process; a process of its
-    own sees to the rest.
+    """Return the backend of the jobs, in this process where all their commands end with it.
 
-    Such a process takes a second to start and tens of megabytes.
+    A process of its own for each job takes a second to start, and tens of megabytes.
     """
     # bubblewrap has --die-with-parent; a container goes on when its client is killed.
-    safe = not workers.starts_commands or isinstance(host.working_sandbox, Bubblewrap)
-    return AsyncioBackend() if safe else ProcessBackend()
+    is_safe = not workers.starts_commands or isinstance(host.working_sandbox, Bubblewrap)
+    return AsyncioBackend() if is_safe else ProcessBackend()
 
 
-def _last_own(library: Library, head: Head, reason: str) -> int:
-    """Return the newest version of a plan before anybody but the run changed it, 0 for none."""
-    past = reversed(library.store.history(head, head.latest))
-    own = takewhile(lambda entry: entry.operation.reason == reason, past)
+def _find_last_own(library: Library, head: Head, reason: str) -> int:
+    """Return the run's last version of a plan before another author's first one, 0 for none."""
+    oldest_first = reversed(library.store.history(head, head.latest))
+    own = takewhile(lambda entry: entry.operation.reason == reason, oldest_first)
     return max((entry.version.number for entry in own), default=0)
 
 
 def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
     """Write a plan as a version of its resource; return why it is not live, '' when it is."""
     ref, text = plan_ref(plan.run), render_plan(plan)
-    author, reason = (
-        replace(worker_author(caller), conversation=str(ref)),
-        f"plan of run {plan.run}",
-    )
+    author = replace(worker_author(caller), conversation=str(ref))
+    reason = f"plan of run {plan.run}"
     about = (
         f"---\nname: {ref.name}\ndescription: The plan of run {plan.run} of agents, in plan.md.\n"
         "---\n\nSee plan.md.\n"
     )
-    head = library.store.head_or_none(ref)
-    new = head is None
+    head, files = library.store.head_or_none(ref), {FILE: text}
+    if head is None:
+        files["ENVIRONMENT.md"] = about
     # A resumed run is a new reader: the version that the run itself wrote last counts as read, a
     # person's change after it does not.
-    if head is not None and FILE not in library.served_texts.files_of(
-        author.reader,
-        str(head.ref),
-    ):
-        library.served_texts.note(
-            author.reader, str(head.ref), FILE, _last_own(library, head, reason)
-        )
-    files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
+    elif FILE not in library.served_texts.files_of(author.reader, str(head.ref)):
+        version = _find_last_own(library, head, reason)
+        library.served_texts.note(author.reader, str(head.ref), FILE, version)
     try:
-        updated = update_resource(library, author, ref, reason, files=files, create=new)
+        updated = update_resource(library, author, ref, reason, files=files, create=head is None)
     except (Unsafe, AlreadyExists, VersionConflict, InvalidArgument) as error:
         return f"the plan is not kept as a version: {error.text}"
-    waits = updated.proposal_id is not None
-    return f"the plan waits for a person as proposal {updated.proposal_id}" if waits else ""
+    if updated.proposal_id is None:
+        return ""
+    return f"the plan waits for a person as proposal {updated.proposal_id}"

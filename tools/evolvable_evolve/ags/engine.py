@@ -1,9 +1,8 @@
-"""Drive a run of agents: ask the planner, dispatch what is ready, collect the results, and ask
-again.
+"""Drive a run of agents: ask the planner, dispatch ready items, collect the results, ask again.
 
-The run has no memory but its bus. Each step is a message before and a message after it, so a run
-that was killed goes on where it was, and the bill counts what was reserved for work of which nobody
-knows the end.
+The run has no memory but its bus. Each step is a message before and a message after it. So a run
+that was killed continues at its last step, and the bill counts the reservations of work whose end
+is unknown.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ from evolvable_evolve.evolution import (
 from evolvable_store.errors import EvolvableError, TryAgain
 
 _NOTHING = ModelUsage()
-# What the message that ends an item takes over from the one that waited for its judge.
+# The fields that the message of an item's end takes from the message that waited for its judge.
 _END_KEYS = ("dispatch", "item", "agent", "summary", "outcome", "read", "files", "retry", "lost")
 
 
@@ -64,10 +63,9 @@ class _Flight:
 class AgsRun(AgsParts):
     """The collaborators of one run.
 
-    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a
-    version. record: keeps an item that ended as evidence, by its id. improver: improves the run's
-    own program between two rounds, None where nobody wants that. judge: checks the items that name
-    it as their check.
+    contracts: returns the present contract of the run's agents. publish: writes a plan as a
+    version. record: records an ended item as evidence, by its id. improver: improves the run's own
+    program between two rounds, None for none. judge: checks the items with a criterion.
     """
 
     planner: ProposerModel
@@ -81,11 +79,11 @@ class AgsRun(AgsParts):
 
     @property
     def state(self) -> AgsState:
-        """Return the state after all messages so far."""
+        """The state after all messages so far."""
         return self.bus.state
 
     async def drive(self) -> None:
-        """Take the run as far as it comes: to its end, or to a question to the person.
+        """Drive the run to its end, or to a question to the person.
 
         Raises NeedsAnswer where the planner is a caller, NoAnswer, RunStopped.
         """
@@ -93,68 +91,66 @@ class AgsRun(AgsParts):
             # The process before this one may have ended between an answer and its version.
             self._publish()
         with self.budget.running():
-            # Each turn of the loop decides from the state alone, so it does not matter which
-            # process took the step before.
+            # Each turn of the loop decides from the state alone, so that any process can continue
+            # the run.
             while not self.state.ended:
-                self._check()
-                await self._judge()  # what the process before this one left
+                self._check_stop()
+                # Items that an earlier process left unjudged.
+                await self._judge_waiting()
                 if self.state.ready:
-                    if not await self._work():
+                    if not await self._work_items():
                         self._end(EndReason.BUDGET)
                 elif self.state.waits_for_person:
                     return
                 elif reason := self.state.must_end:
                     self._end(reason)
                 elif self.improver is None or not await self.improver.improve():
-                    await self._plan()
+                    await self._ask_planner()
         self._publish()
         if self.improver is not None:
             self.improver.propose()
 
-    def _check(self) -> None:
+    def _check_stop(self) -> None:
         if self.stop():
             raise RunStopped(
                 "The run was asked to stop.", "`evolvable lab ags resume` goes on with it."
             )
 
     def _end(self, reason: EndReason) -> None:
-        self.bus.post(
-            MessageKind.DONE, f"done/{self.state.messages}", RUN, RUN, {"reason": reason.value}
-        )
+        name, body = f"done/{self.state.messages}", {"reason": reason.value}
+        self.bus.post(MessageKind.DONE, name, RUN, RUN, body)
 
     def _publish(self) -> None:
-        """Keep the plan as a version.
+        """Write the plan as a version.
 
-        A plan that waits for a person, or is refused, is noted and stops nothing.
+        A plan that waits for a person, or is refused, is noted, and the run goes on.
         """
+        # One proposal of a run is enough.
         if self.bus.has("note/plan"):
-            return  # one proposal of a run is enough
+            return
         if why := self.publish(self.state.plan):
             self.bus.post(MessageKind.NOTE, "note/plan", RUN, RUN, {"text": why})
 
-    async def _plan(self) -> None:
-        """Ask the planner once and take its answer in.
-
-        Where the budget does not cover the question, end.
-        """
+    async def _ask_planner(self) -> None:
+        """Ask the planner once and take its answer; end where the budget does not cover that."""
         state = self.state
         question = plan_question(state, self.contracts())
-        handed = isinstance(self.planner, HandOffModel)
-        alone = isinstance(self.planner, SingleItemPlan)
+        is_handed_off = isinstance(self.planner, HandOffModel)
+        is_single_item = isinstance(self.planner, SingleItemPlan)
         # A caller and a plan of one item ask no model here, so nothing is reserved for them.
-        upper = _NOTHING if handed or alone else ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
+        asks_model = not is_handed_off and not is_single_item
+        upper = ModelUsage(QUESTION_TOKENS, question.max_tokens, 1) if asks_model else _NOTHING
         request = self.folder.store_json(question.packet())
-        # Where no model is asked, a budget that is spent by the item is no reason to lose its
-        # result.
-        reserved = None if alone else self._reserve(upper)
-        if reserved is None and not alone:
+        # A plan of one item needs no budget: the item may have spent it, and its result counts.
+        reserved = None if is_single_item else self._reserve(upper)
+        if reserved is None and not is_single_item:
             self._end(EndReason.BUDGET)
             return
-        asked_before = handed and state.request == request
+        asked_before = is_handed_off and state.request == request
         number = state.questions_asked + (0 if asked_before else 1)
         dispatch = f"planner.{state.round + 1}.{number}"
         message_body = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
-        # Before the question: if the process dies, the bill counts what was reserved for it.
+        # Before the question: if the process dies, the bill counts its reservation.
         self.bus.post(
             MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, message_body, request
         )
@@ -166,15 +162,12 @@ class AgsRun(AgsParts):
             answer = await self.planner.ask(question)
         except NoAnswer as error:
             self.budget.settle(reserved, error.usage)
-            text = self._redact(error.text)
-            body = {
-                "dispatch": dispatch,
-                "text": text,
-                **self._spending(error, time.monotonic() - began),
-            }
+            spending = self._list_spending(error, time.monotonic() - began)
+            body = {"dispatch": dispatch, "text": self._redact(error.text), **spending}
             self.bus.post(MessageKind.NOTE, f"note/{dispatch}", PLANNER, RUN, body)
             raise
-        except EvolvableError:  # a hand-off: nobody answered yet, and nothing is spent
+        except EvolvableError:
+            # A hand-off: nobody answered yet, and nothing is spent.
             self.budget.release(reserved)
             raise
         except BaseException:
@@ -186,56 +179,45 @@ class AgsRun(AgsParts):
     def _take_plan(self, dispatch: str, answer: ModelAnswer, wall: float) -> None:
         state = self.state
         change, refused = check_plan_answer(state, answer.value, state.settings["agents"])
-        # Of a plan that is not taken the reason is kept, and not its 10,000 items.
+        # Of a refused plan the reason is stored, and not its items, which may be thousands.
         plan_change = PlanChange() if refused else change
-        body = {"dispatch": dispatch, "by": answer.by, **self._spending(answer, wall)}
-        body |= {
-            "change": self.redactor.redact_value(plan_change.to_json())[0],
-            "refused": self._redact(refused),
-        }
-        # Redacted before it is stored: a planner may repeat a secret that an item's result held.
-        self.bus.post(
-            MessageKind.REPLAN,
-            f"replan/{state.round + 1}",
-            PLANNER,
-            RUN,
-            body,
-        )
+        body = {"dispatch": dispatch, "by": answer.by, **self._list_spending(answer, wall)}
+        # Redacted before it is stored: a planner may repeat a secret of an item's result.
+        body["change"] = self.redactor.redact_value(plan_change.to_json())[0]
+        body["refused"] = self._redact(refused)
+        self.bus.post(MessageKind.REPLAN, f"replan/{state.round + 1}", PLANNER, RUN, body)
         self._publish()
 
-    async def _work(self) -> bool:
-        """Run what is ready and what becomes ready by it.
+    async def _work_items(self) -> bool:
+        """Run the ready items, and those that their results make ready.
 
-        Return False when the budget does not cover what is left.
+        Return False when the budget does not cover the others.
         """
         flying: dict[str, _Flight] = {}
         try:
             while True:
-                self._check()
-                pause = self._start(flying)
+                self._check_stop()
+                pause = self._dispatch_ready(flying)
                 if flying:
-                    done = await self.backend.poll(None if math.isinf(pause) else pause)
-                    for ticket, attempt in done:
-                        flight = flying.pop(ticket)
-                        self._settle(
-                            flight, self.workers.read(attempt), attempt.rollout.retry_after
-                        )
-                    await self._judge()
+                    finished = await self.backend.poll(None if math.isinf(pause) else pause)
+                    for ticket, attempt in finished:
+                        flight, result = flying.pop(ticket), self.workers.read(attempt)
+                        self._record_result(flight, result, attempt.rollout.retry_after)
+                    await self._judge_waiting()
                 elif not self.state.ready or math.isinf(pause):
                     return not self.state.ready
                 else:
                     await asyncio.sleep(min(pause, self.budget.seconds_left))
         finally:
-            # Whatever ended the loop: no worker goes on without somebody who pays for it and reads
-            # its result.
+            # After any end of the loop: a worker whose result nobody reads must not run on.
             await self.backend.cancel(list(flying))
             for flight in flying.values():
                 self.budget.settle(flight.reservation, _NOTHING, lost=True)
 
-    def _start(self, flying: dict[str, _Flight]) -> float:
-        """Dispatch what may begin now.
+    def _dispatch_ready(self, flying: dict[str, _Flight]) -> float:
+        """Dispatch the items that may begin now.
 
-        Return in how many seconds more may, inf when something must end first.
+        Return the seconds until another one may, inf when one has to end first.
         """
         for item in self.state.ready:
             if pause := self.throttle.wait(len(flying)):
@@ -244,11 +226,11 @@ class AgsRun(AgsParts):
             dispatch = f"{item.id}.{attempt + 1}"
             try:
                 work = self.workers.prepare(item, attempt, self.state.results_for(item))
-            except TryAgain:  # the run stops, and continues here
+            except TryAgain:
+                # The run stops, and a resumed run continues here.
                 raise
-            except (
-                EvolvableError
-            ) as error:  # the agent may not run, or is gone: the planner hears why
+            except EvolvableError as error:
+                # The agent may not run, or was removed: the planner is told why.
                 self._refuse(item, dispatch, error)
                 continue
             reserved = self._reserve(self.budget.most, self.budget.longest)
@@ -259,37 +241,35 @@ class AgsRun(AgsParts):
                 "item": item.id,
                 "agent": work.agent,
                 "skills": list(work.skills),
+                "left_out": list(work.left_out),
+                "reserved": asdict(reserved.upper),
             }
-            body |= {"left_out": list(work.left_out), "reserved": asdict(reserved.upper)}
-            body |= {"changed": list(work.changed)} if work.changed else {}
-            refs = (work.agent, *work.skills)
-            self.bus.post(
-                MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs
-            )
+            if work.changed:
+                body["changed"] = list(work.changed)
+            name, receiver, refs = f"dispatch/{dispatch}", f"item:{item.id}", work.skills
+            self.bus.post(MessageKind.DISPATCH, name, RUN, receiver, body, work.agent, *refs)
             # After the message: a job without a message would be spent without a bill.
             ticket = self.backend.submit(work.job)
-            flying[ticket] = _Flight(
-                item, dispatch, attempt, work.agent, reserved, self.throttle.begin_trial()
-            )
+            began = self.throttle.begin_trial()
+            flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, began)
         return math.inf
 
     def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
         try:
             return self.budget.reserve(upper, wall)
-        except BudgetSpent:  # it is in money alone, and what was used has no price
+        except BudgetSpent:
+            # The budget is in money alone, and some work has no price.
             return None
 
     def _refuse(self, item: PlanItem, dispatch: str, error: EvolvableError) -> None:
-        body = {
-            "item": item.id,
-            "agent": item.agent,
-            "summary": shorten_bytes(error.text),
-            "files": [],
-        }
+        summary = shorten_bytes(error.text)
+        body = {"item": item.id, "agent": item.agent, "summary": summary, "files": []}
         self.bus.post(MessageKind.ERROR, f"error/{dispatch}.refused", RUN, PLANNER, body)
 
-    def _settle(self, flight: _Flight, result: WorkResult, retry_after: float | None) -> None:
-        """Record the result of a dispatch, and settle what it spent."""
+    def _record_result(
+        self, flight: _Flight, result: WorkResult, retry_after: float | None
+    ) -> None:
+        """Record the result of a dispatch, and settle its reservation."""
         retry = result.retry and flight.attempt + 1 < MAX_ATTEMPTS
         body = {
             "dispatch": flight.dispatch,
@@ -303,72 +283,59 @@ class AgsRun(AgsParts):
             "retry": retry,
             "lost": result.lost,
         }
-        spent = self._spending(result, result.wall)
+        spent = self._list_spending(result, result.wall)
         waits = self.judge is not None and flight.item.judge is not None and not result.retry
         if waits:
             body |= {"judge": flight.item.id, "unjudged": True, **spent}
-            self.bus.post(
-                MessageKind.NOTE, f"unjudged/{flight.dispatch}", f"item:{flight.item.id}", RUN, body
-            )
+            name, sender = f"unjudged/{flight.dispatch}", f"item:{flight.item.id}"
+            self.bus.post(MessageKind.NOTE, name, sender, RUN, body)
         else:
             self._post_end(body, spent)
-        # After the message, which holds the amount: the budget in memory is made from messages
-        # again after a kill.
+        # After the message, which has the usage: a killed run replays its budget from messages.
         self.budget.settle(flight.reservation, result.usage, lost=result.lost)
         self.budget.learn(result.usage, result.wall)
         self.throttle.end_trial(flight.began, retry_after)
         if not waits:
-            self._keep_end(body)
+            self._record_end(body)
 
-    async def _judge(self) -> None:
-        """Have the judge check what ended and waits for it. Raises RunStopped."""
+    async def _judge_waiting(self) -> None:
+        """Have the judge check the ended items that wait for it. Raises RunStopped."""
         while self.judge is not None and (waiting := self.state.judging.waiting):
             name, ended = next(iter(waiting.items()))
-            # What was spent is billed by the message that waits.
-            body = {key: ended[key] for key in _END_KEYS} | await self.judge.check(
-                self.state.items[name], ended
-            )
+            verdict = await self.judge.check(self.state.items[name], ended)
+            body = {key: ended[key] for key in _END_KEYS} | verdict
+            # Without spending: the message that waits has it.
             self._post_end(body, {})
-            self._keep_end(body)
+            self._record_end(body)
 
     def _post_end(self, body: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
         kind = MessageKind.ERROR if body["outcome"] else MessageKind.RESULT
         refs = [file["sha256"] for file in body["files"]]
-        name = f"{kind}/{body['dispatch']}"
-        self.bus.post(
-            kind,
-            name,
-            f"item:{body['item']}",
-            PLANNER,
-            {**body, **spent},
-            *refs,
-        )
+        name, sender = f"{kind}/{body['dispatch']}", f"item:{body['item']}"
+        self.bus.post(kind, name, sender, PLANNER, {**body, **spent}, *refs)
 
-    def _keep_end(self, body: Mapping[str, Any]) -> None:
-        """Keep an end as evidence, and propose the lines that its worker left for memories."""
-        name = body["item"]
-        self.record(name)
-        if not body["outcome"] and (remarks := self.workers.propose_memory(name, body["files"])):
-            self.bus.post(
-                MessageKind.NOTE,
-                f"memory/{name}",
-                RUN,
-                RUN,
-                {"text": "; ".join(remarks), "item": name},
-            )
+    def _record_end(self, body: Mapping[str, Any]) -> None:
+        """Record an end as evidence, and propose the lines that its worker left for memories."""
+        item = body["item"]
+        self.record(item)
+        if not body["outcome"] and (remarks := self.workers.propose_memory(item, body["files"])):
+            note = {"text": "; ".join(remarks), "item": item}
+            self.bus.post(MessageKind.NOTE, f"memory/{item}", RUN, RUN, note)
 
-    def _spending(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
+    def _list_spending(
+        self, on: ModelAnswer | NoAnswer | WorkResult, wall: float
+    ) -> dict[str, Any]:
         return spending_fields(on.usage, on.attempts, wall, self.budget.elapsed)
 
     def _redact(self, text: str) -> str:
         return self.redactor.redact(text)[0]
 
 
-_POLL = 0.2  # seconds between two checks whether somebody wants the run to stop
+_POLL = 0.2  # seconds between two checks for a request to stop
 
 
 async def drive_until_stopped(run: AgsRun) -> None:
-    """Drive a run; a request to stop cancels what is under way. Raises as `AgsRun.drive`."""
+    """Drive a run; a request to stop cancels its work. Raises as `AgsRun.drive`."""
     driving = asyncio.create_task(run.drive())
     try:
         while not driving.done():

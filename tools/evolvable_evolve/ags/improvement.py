@@ -1,8 +1,7 @@
-"""What the messages of a run say of changes of its own program: what was tried, what it came to,
-what is in force.
+"""The changes of a run's own program by its messages: those tried, their results, those in force.
 
-A change lives in the run alone. What is in force when the run ends becomes a proposal, about which
-a person decides.
+A change holds in the run alone. The changes in force at the end of the run become proposals, about
+which a person decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ MAX_IMPROVEMENTS = 3
 
 
 class ImprovementStep(StrEnum):
-    """What a message of an improvement says."""
+    """The step that a message of an improvement records."""
 
     BEGUN = "begun"
     ANSWER = "answer"
@@ -31,7 +30,7 @@ class ImprovementStep(StrEnum):
 
 
 class TrialArm(StrEnum):
-    """Which program an item was run under again."""
+    """The program under which an item was run again."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -42,10 +41,11 @@ class Improvement:
     """One change of the program that a run tried.
 
     round: after which it was tried. agent: the ref of the agent whose program it is. items: those
-    that were run again. base: the digest of the program as it was. versions: of its parts in the
-    library, by ref. answers: artefacts, by that of the question; unanswered: why there is none.
-    trials: whether an item passed, None where nobody can say. dispatch_counts: how often each piece
-    of work was begun. decided: the body of the last message, None before it.
+    that were run again. base: the digest of the program before. versions: of its parts in the
+    library, by ref. answers: the artefact of each answer, by that of the question. unanswered: why
+    a question has no answer. trials: whether an item passed, None where that is unknown.
+    dispatch_counts: the number of dispatches of each piece of work. decided: the body of the last
+    message, None before it.
     """
 
     number: int
@@ -77,49 +77,38 @@ class Improvement:
             return f"improvement {self.number} of {self.agent} is under way"
         decision, figures = self.decided, ""
         if decision["of"]:
-            figures = (
-                f"; {decision['after']} of {decision['of']} items pass with it, "
-                f"{decision['before']} without"
-            )
-        if not decision["accepted"]:
-            return printable_line(
-                f"improvement {self.number} of {self.agent} was not kept: "
-                f"{decision['why']}{figures}"
-            )
-        return printable_line(
-            f"{', '.join(decision['changed'])} changed in this run: {decision['summary']}{figures}"
-        )
+            passed, before = f"{decision['after']} of {decision['of']}", decision["before"]
+            figures = f"; {passed} items pass with it, {before} without"
+        if decision["accepted"]:
+            changed = ", ".join(decision["changed"])
+            text = f"{changed} changed in this run: {decision['summary']}{figures}"
+        else:
+            name = f"improvement {self.number} of {self.agent}"
+            text = f"{name} was not kept: {decision['why']}{figures}"
+        return printable_line(text)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedPart:
     """A part that a run changed for itself.
 
-    version: of the library, which it changes. program: the digest with it.
+    version: of the library, from which the change was made. program: the digest of the changed one.
     """
 
     version: int
     program: str
 
 
-def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: int) -> None:
+def take_improvement(improvements: list[Improvement], body: Mapping[str, Any], round: int) -> None:
     """Change the improvements of a run by one message of them; a dispatch has no step."""
     number = body["improve"]
     if body.get("step") == ImprovementStep.BEGUN:
-        found.append(
-            Improvement(
-                number,
-                round,
-                body["agent"],
-                tuple(body["items"]),
-                body["base"],
-                dict(body["versions"]),
-            )
-        )
+        agent, items, versions = body["agent"], tuple(body["items"]), dict(body["versions"])
+        improvements.append(Improvement(number, round, agent, items, body["base"], versions))
         return
-    improvement = found[number - 1]
+    improvement = improvements[number - 1]
     if "step" not in body:
-        # A dispatch: counted by what it is for, so that a second one of the same gets another id.
+        # A dispatch: counted by its work, so that a second one of the same work has another id.
         work = body["dispatch"].rpartition(".")[0]
         improvement.dispatch_counts[work] = improvement.dispatch_counts.get(work, 0) + 1
         return
@@ -134,13 +123,13 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
             improvement.decided = body
 
 
-def committed_parts(found: Iterable[Improvement]) -> dict[str, CommittedPart]:
-    """Return the parts that are in force in the run, by ref; of one part the newest change."""
+def committed_parts(improvements: Iterable[Improvement]) -> dict[str, CommittedPart]:
+    """Return the changed parts in force in the run, by ref; of one part the newest change."""
     committed: dict[str, CommittedPart] = {}
-    for improvement in found:
-        if improvement.decided is not None:
-            committed |= {
-                ref: CommittedPart(improvement.versions[ref], improvement.decided["candidate"])
-                for ref in improvement.changed_refs
-            }
+    for improvement in improvements:
+        if improvement.decided is None:
+            continue
+        candidate = improvement.decided["candidate"]
+        for ref in improvement.changed_refs:
+            committed[ref] = CommittedPart(improvement.versions[ref], candidate)
     return committed

@@ -58,7 +58,7 @@ from evolvable_store.resource import Ref
 
 # Each is run twice, before and after: at most 12 trials for one change.
 MAX_RETRIED = 3
-"""Failed items that are run again for one change, and as many that passed."""
+"""Failed items that are run again for one change; as many passed items are."""
 
 # The other half is left for the task, however long the improver tries.
 SHARE = 0.5
@@ -70,15 +70,13 @@ _NOTHING = ModelUsage()
 def improvement_limit(limit: SpendLimit) -> SpendLimit:
     """Return the limit for improving a run's program, a share of the run's own limit.
 
-    Time is not shared out.
+    The limit of time is not divided.
     """
-    halves = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
-    return SpendLimit(
-        **{
-            name: None if most is None else type(most)(most * SHARE)
-            for name, most in halves.items()
-        }
-    )
+    whole = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
+    shares = {
+        name: None if most is None else type(most)(most * SHARE) for name, most in whole.items()
+    }
+    return SpendLimit(**shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class _Trial:
 class ProgramImprover(AgsParts):
     """The collaborators of improving the program of one run.
 
-    share: what improving may spend, a part of `budget`. judge: of the run's items.
+    share: the budget of improving, a part of `budget`. judge: of the run's items.
     """
 
     model: ProposerModel
@@ -110,115 +108,98 @@ class ProgramImprover(AgsParts):
         return self.bus.state
 
     async def improve(self) -> bool:
-        """Try one change of the program where the round that ended calls for it; return whether one
-        was tried.
+        """Try one change of the program after a round with a failed check.
 
-        Raises RunStopped.
+        Return whether one was tried. Raises RunStopped.
         """
         # An improvement that was interrupted goes on before a new one begins.
-        work = self._open() or self._begin()
+        work = self._find_open() or self._begin()
         if work is None:
             return False
+        improvements = self._state.improvements
+        decisions = [each.decided for each in improvements if each.decided is not None]
         try:
             ended = await improve_program(
                 self.folder.program(work.base),
-                [self._answer(name) for name in work.items],
+                [self._read_answer(name) for name in work.items],
                 ask=lambda question: self._ask(work, question),
                 measure=lambda candidate: self._measure(work, candidate),
                 redactor=self.redactor,
-                history=[
-                    _past(improvement)
-                    for improvement in self._state.improvements
-                    if improvement.decided is not None
-                ],
-                known_digests=[
-                    improvement.decided["candidate"]
-                    for improvement in self._state.improvements
-                    if improvement.decided is not None
-                ],
+                history=[_make_past(each) for each in improvements if each.decided is not None],
+                known_digests=[decision["candidate"] for decision in decisions],
             )
-        # Improving is no part of the task: what stops it is noted, and the run goes on without the
-        # change.
+        # Improving is no part of the task: an error is noted, and the run goes on without a change.
         except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
             ended = ProgramImprovement(self.folder.program(work.base), False, error.text)
         self._decide(work, ended)
         return True
 
     def propose(self) -> None:
-        """Propose to the library what is changed when the run has ended, each part once."""
+        """Propose the changed parts to the library after the end of the run, each once."""
         state = self._state
         if not state.ended:
             return
         for ref, part in state.committed.items():
-            latest = next(
-                improvement
-                for improvement in reversed(state.improvements)
-                if ref in improvement.changed_refs
-            )
+            newest_first = reversed(state.improvements)
+            latest = next(each for each in newest_first if ref in each.changed_refs)
             name = f"proposed/{ref}/{part.program[:12]}"
             if self.bus.has(name):
                 continue
+            reason = f"run {state.run} of agents: {latest.line}"
             try:
-                text = self.workers.propose_part(
-                    ref, part, f"run {state.run} of agents: {latest.line}"
-                )
+                text = self.workers.propose_part(ref, part, reason)
             except TryAgain:
                 raise
             except EvolvableError as error:
                 text = f"the change of {ref} is not proposed: {error.text}"
             self.bus.post(MessageKind.NOTE, name, RUN, RUN, {"text": text})
 
-    def _open(self) -> Improvement | None:
-        """Return the improvement that the process before this one did not bring to its end."""
-        return next(
-            (
-                improvement
-                for improvement in self._state.improvements
-                if improvement.decided is None
-            ),
-            None,
-        )
+    def _find_open(self) -> Improvement | None:
+        """Return the improvement that an earlier process did not finish, None without one."""
+        return next((each for each in self._state.improvements if each.decided is None), None)
 
     def _begin(self) -> Improvement | None:
-        """Begin an improvement where a check failed in this round; None without a reason, or where
-        no more may be.
+        """Begin an improvement where a check failed in this round.
+
+        Return None where none failed, or no further improvement is allowed.
         """
         state = self._state
-        if len(state.improvements) >= MAX_IMPROVEMENTS or any(
-            improvement.round == state.round for improvement in state.improvements
-        ):
+        if len(state.improvements) >= MAX_IMPROVEMENTS:
             return None
-        failed = Counter(_agent(outcome) for outcome in state.in_round if outcome.passed is False)
+        if any(improvement.round == state.round for improvement in state.improvements):
+            return None
+        failed = Counter(
+            _find_agent(outcome) for outcome in state.in_round if outcome.passed is False
+        )
         if not failed:
             return None
         # One agent a round, so that a difference has one cause.
         [(agent, _)] = failed.most_common(1)
         try:
-            found = self.workers.open_program(agent)
+            opened = self.workers.open_program(agent)
         except TryAgain:
             raise
-        except EvolvableError:  # it may not run any more: the planner hears of that
+        except EvolvableError:
+            # The agent may not run any more. The planner is told by the next dispatch.
             return None
-        # Kept before the message that names its digest.
-        self.folder.store_program(found.program)
+        # Stored before the message that names its digest.
+        self.folder.store_program(opened.program)
         number = len(state.improvements) + 1
         body = {
             "improve": number,
             "step": ImprovementStep.BEGUN,
             "agent": agent,
             "items": _choose_retried(state, agent),
-            "base": found.program.digest,
-            "versions": dict(found.versions),
+            "base": opened.program.digest,
+            "versions": dict(opened.versions),
         }
         self.bus.post(MessageKind.NOTE, f"improve/{number}", RUN, IMPROVER, body)
         return self._state.improvements[-1]
 
-    def _answer(self, name: str) -> CheckedAnswer:
+    def _read_answer(self, name: str) -> CheckedAnswer:
         """Return an item with its result, as evidence."""
-        outcome = self._state.outcomes[name]
-        return CheckedAnswer(
-            self.workers.task(self._state.items[name]), outcome.summary, bool(outcome.passed)
-        )
+        task, outcome = self.workers.task(self._state.items[name]), self._state.outcomes[name]
+        return CheckedAnswer(task, outcome.summary, bool(outcome.passed))
 
     async def _ask(self, work: Improvement, question: ModelQuestion) -> Mapping[str, Any]:
         """Return the answer to a question, which is asked once.
@@ -226,7 +207,7 @@ class ProgramImprover(AgsParts):
         Raises NoAnswer, BudgetSpent, RunStopped.
         """
         self._check()
-        work, question_key = self._current(work), self.folder.store_json(question.packet())
+        work, question_key = self._reload(work), self.folder.store_json(question.packet())
         if (answer_key := work.answers.get(question_key)) is not None:
             return dict(self.folder.read_json(answer_key))
         if question_key in work.unanswered:
@@ -245,20 +226,18 @@ class ProgramImprover(AgsParts):
         except NoAnswer as error:
             self._settle(reserved, error.usage)
             why = {"text": self.redactor.redact(error.text)[0]}
-            self._keep_answer(work, dispatch, question_key, error, time.monotonic() - began, why)
+            self._record_answer(work, dispatch, question_key, error, time.monotonic() - began, why)
             raise
         except BaseException:
             self._settle(reserved, _NOTHING, lost=True)
             raise
         self._settle(reserved, answer.usage)
         value = self.redactor.redact_value(answer.value)[0]
-        answer_fields = {"answer": self.folder.store_json(value), "by": answer.by}
-        self._keep_answer(
-            work, dispatch, question_key, answer, time.monotonic() - began, answer_fields
-        )
+        fields = {"answer": self.folder.store_json(value), "by": answer.by}
+        self._record_answer(work, dispatch, question_key, answer, time.monotonic() - began, fields)
         return dict(value)
 
-    def _keep_answer(
+    def _record_answer(
         self,
         work: Improvement,
         dispatch: str,
@@ -277,25 +256,23 @@ class ProgramImprover(AgsParts):
         body |= spending_fields(spent.usage, spent.attempts, wall, self.budget.elapsed)
         self.bus.post(MessageKind.NOTE, f"answer/{dispatch}", IMPROVER, RUN, body)
 
-    def _current(self, work: Improvement) -> Improvement:
+    def _reload(self, work: Improvement) -> Improvement:
         """Return an improvement after all messages so far."""
         return self._state.improvements[work.number - 1]
 
     async def _measure(self, work: Improvement, candidate: Program) -> Sequence[PairedCheck]:
-        """Run each item again under both programs, and return the pairs of which both ends are
-        known.
+        """Run each item again under both programs, and return the pairs with two results.
 
         Raises BudgetSpent, RunStopped, and Refused for an agent that may not run any more.
         """
         self.folder.store_program(candidate)
         programs = {TrialArm.BEFORE: self.folder.program(work.base), TrialArm.AFTER: candidate}
-        done = self._current(work).trials
+        done = self._reload(work).trials
         pending = [
             (name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done
         ]
-        self._release(
-            self._reserve(_multiply_usage(self.budget.most, len(pending)))
-        )  # of some trials alone nothing follows
+        # Only to raise BudgetSpent before the first trial: a part of the trials decides nothing.
+        self._release(self._reserve(_multiply_usage(self.budget.most, len(pending))))
         flying: dict[str, _Trial] = {}
         try:
             while pending or flying:
@@ -303,68 +280,51 @@ class ProgramImprover(AgsParts):
                 pause = self.throttle.wait(len(flying))
                 if pending and not pause:
                     name, arm = pending.pop(0)
-                    ticket, trial = self._start(
-                        work,
-                        self._state.items[name],
-                        arm,
-                        programs[arm],
-                    )
+                    item = self._state.items[name]
+                    ticket, trial = self._start_trial(work, item, arm, programs[arm])
                     flying[ticket] = trial
                 elif flying:
-                    for ticket, attempt in await self.backend.poll(
-                        None if math.isinf(pause) else pause
-                    ):
-                        trial = flying.pop(ticket)
-                        await self._take(work, trial, attempt)
+                    finished = await self.backend.poll(None if math.isinf(pause) else pause)
+                    for ticket, attempt in finished:
+                        await self._record_trial(work, flying.pop(ticket), attempt)
                 else:
                     await asyncio.sleep(min(pause, self.budget.seconds_left))
         finally:
             await self.backend.cancel(list(flying))
             for trial in flying.values():
                 self._settle(trial.reserved, _NOTHING, lost=True)
-        ends, found = self._current(work).trials, list[PairedCheck]()
+        ends, pairs = self._reload(work).trials, list[PairedCheck]()
         for name in work.items:
             before, after = (ends.get((arm, name)) for arm in TrialArm)
             if before is not None and after is not None:
-                found.append(PairedCheck(name, before, after))
-        return found
+                pairs.append(PairedCheck(name, before, after))
+        return pairs
 
-    def _start(
+    def _start_trial(
         self, work: Improvement, item: PlanItem, arm: TrialArm, program: Program
     ) -> tuple[str, _Trial]:
         name = f"improve.{work.number}.{arm}.{item.id}"
-        began_before = self._current(work).dispatch_counts.get(name, 0)
-        dispatch = f"{name}.{began_before + 1}"
-        # Numbers of repeats that no dispatch of the plan has.
-        repeat = MAX_ATTEMPTS * (1 + work.number) + began_before
+        earlier = self._reload(work).dispatch_counts.get(name, 0)
+        dispatch = f"{name}.{earlier + 1}"
+        # A number that no repeat of a dispatch of the plan has.
+        repeat = MAX_ATTEMPTS * (1 + work.number) + earlier
         prepared = self.workers.prepare(item, repeat, self._state.results_for(item), program)
         reserved = self._reserve(self.budget.most, self.budget.longest)
         body = {"improve": work.number, "dispatch": dispatch, "tried": item.id, "arm": arm}
         body |= {"reserved": asdict(reserved[0].upper)}
-        self.bus.post(
-            MessageKind.DISPATCH,
-            f"dispatch/{dispatch}",
-            RUN,
-            f"item:{item.id}",
-            body,
-            program.digest,
-        )
-        return self.backend.submit(prepared.job), _Trial(
-            item, arm, dispatch, reserved, self.throttle.begin_trial()
-        )
+        message_id, receiver = f"dispatch/{dispatch}", f"item:{item.id}"
+        # Before the job: a job without a message would be spent without a bill.
+        self.bus.post(MessageKind.DISPATCH, message_id, RUN, receiver, body, program.digest)
+        ticket = self.backend.submit(prepared.job)
+        return ticket, _Trial(item, arm, dispatch, reserved, self.throttle.begin_trial())
 
-    async def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
-        """Record the end of a trial; an item that could not be run says nothing."""
+    async def _record_trial(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
+        """Record the end of a trial; one that failed by infrastructure has no result."""
         result = self.workers.read(attempt)
-        # The worker's own end counts as it does in the plan: without an answer there is nothing to
-        # pass.
-        passed = (
-            result.passed
-            if result.ok or result.passed is not None
-            else None
-            if result.retry
-            else False
-        )
+        passed = result.passed
+        # As in the plan, an item without an answer has failed.
+        if not result.ok and passed is None and not result.retry:
+            passed = False
         if self.judge is not None and trial.item.judge is not None and result.ok:
             ended = {"summary": result.summary, "files": result.files, "outcome": ""}
             passed = (await self.judge.check(trial.item, ended)).get("passed")
@@ -424,25 +384,21 @@ class ProgramImprover(AgsParts):
             )
 
 
-def _agent(outcome: ItemOutcome) -> str:
+def _find_agent(outcome: ItemOutcome) -> str:
     return str(Ref.parse(outcome.agent).at(None))
 
 
 def _choose_retried(state: AgsState, agent: str) -> list[str]:
-    """Return the items of an agent that a change of it is tried on: failures first, the newest of
-    both kinds.
-    """
+    """Return the items to try a change of an agent on: the newest failed ones, then passed ones."""
     own = [
         outcome
         for outcome in state.outcomes.values()
-        if _agent(outcome) == agent and outcome.passed is not None
+        if _find_agent(outcome) == agent and outcome.passed is not None
     ]
     newest = sorted(own, key=lambda outcome: -outcome.round)
-    failed, passed = (
-        [outcome.item for outcome in newest if outcome.passed is end][:MAX_RETRIED]
-        for end in (False, True)
-    )
-    return [*failed, *passed]
+    failed = [outcome.item for outcome in newest if outcome.passed is False]
+    passed = [outcome.item for outcome in newest if outcome.passed is True]
+    return [*failed[:MAX_RETRIED], *passed[:MAX_RETRIED]]
 
 
 def _multiply_usage(usage: ModelUsage, n: int) -> ModelUsage:
@@ -451,7 +407,7 @@ def _multiply_usage(usage: ModelUsage, n: int) -> ModelUsage:
     return ModelUsage(n * usage.input_tokens, n * usage.output_tokens, n * usage.calls, cost)
 
 
-def _past(improvement: Improvement) -> PastIteration:
+def _make_past(improvement: Improvement) -> PastIteration:
     assert improvement.decided is not None
     decision, n = improvement.decided, improvement.decided["of"]
     delta = (decision["after"] - decision["before"]) / n if n else None

@@ -1,7 +1,6 @@
-"""A judge as the check of an item: the criterion, the known answers, and what a run's messages say
-it answered.
+"""A judge as the check of an item: the criterion, the known answers, and the judge's answers.
 
-The planner writes both sides of the known answers. A judge that does not tell them apart is no
+The planner writes the good and the bad known answers. A judge that does not distinguish them is no
 check.
 """
 
@@ -10,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JUDGE = "judge"
-"""The name of the model that judges, as sender and receiver, and the check that items of it name in
-what is shown.
-"""
+"""The name of the judge as sender and receiver, and as the check of an item in a status."""
 
 # Each known answer is a question of its own to the judge, so there are few of them.
 MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
@@ -23,7 +20,7 @@ MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
 class JudgeCheck:
     """A question to the judge about the result of an item.
 
-    good, bad: answers of which the planner knows the end.
+    good, bad: answers whose verdict the planner knows.
     """
 
     criterion: str
@@ -32,9 +29,7 @@ class JudgeCheck:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "JudgeCheck":
-        """Return the check that an item of a plan writes, which fits the schema of the planner's
-        answers.
-        """
+        """Return the check of a plan's item, which fits the schema of the planner's answers."""
         return cls(fields["criterion"], tuple(fields["good"]), tuple(fields["bad"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -55,19 +50,19 @@ class JudgeCheck:
                 return f"a known {side} answer has more than {MAX_KNOWN_ANSWER:,} characters"
         if not all(answer.strip() for answer in self.good):
             return "a known good answer is empty"
-        both = {" ".join(answer.split()) for answer in self.good} & {
-            " ".join(answer.split()) for answer in self.bad
-        }
-        return "one known answer is both good and bad" if both else ""
+        good, bad = (
+            {" ".join(answer.split()) for answer in answers} for answers in (self.good, self.bad)
+        )
+        return "one known answer is both good and bad" if good & bad else ""
 
 
 @dataclass
 class JudgeAnswers:
-    """What the judge of a run answered so far.
+    """The answers of a run's judge so far.
 
-    answers: artefacts, by that of the question. unanswered: why none came, by item and question.
-    dispatch_counts: how often an item's questions began. waiting: the message of each item that
-    ended and is not judged yet.
+    answers: the artefact of each answer, by that of the question. unanswered: why a question has no
+    answer, by item and question. dispatch_counts: the number of questions about an item. waiting:
+    the message of each item that ended and is not judged yet.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
@@ -95,8 +90,6 @@ def judging_text(body: Mapping[str, Any]) -> str:
         return f"{item} ended; its result goes to the judge"
     if "text" in body:
         return f"the judge gave no answer about {item}"
-    return (
-        f"the judge answered about {item}"
-        if "answer" in body
-        else f"the judge is asked about {item}"
-    )
+    if "answer" in body:
+        return f"the judge answered about {item}"
+    return f"the judge is asked about {item}"

@@ -1,5 +1,4 @@
-"""The plan of a run: the task, the to-do items, their flowchart, the history and the result, as one
-document.
+"""The plan of a run as a document: the task, the items, their flowchart, the history, the result.
 
 plan.md is a file of `environment:ags-RUN`, so every plan is a version. Values are JSON on one line,
 so that no text of a model can begin a line, an item or a part of its own. `parse_plan` accepts
@@ -34,7 +33,7 @@ _KEYS = ("id", "subtask", "agent", "needs")
 
 
 class ItemState(StrEnum):
-    """How far an item is."""
+    """The state of an item."""
 
     OPEN = "open"
     RUNNING = "running"
@@ -49,11 +48,11 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanItem:
-    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items
-    that come first.
+    """One item of the to-do list.
 
-    check: the name of the command that says whether its result is right, '' without one. judge: the
-    criterion by which a judge says it instead.
+    agent: the ref of the agent that does it. needs: ids of items that come first. check: the name
+    of the command that checks the result, '' without one. judge: the criterion by which a judge
+    checks it instead.
     """
 
     id: str
@@ -72,34 +71,29 @@ class PlanItem:
     def to_json(self) -> dict[str, Any]:
         """Return the item as plan.md and the bus have it.
 
-        A check only where there is one, as before there were any.
+        It has the field of a check only with a check, as plans of older versions.
         """
-        state = {"state": self.state}
-        check = {"check": self.check} if self.check else {}
-        judge = {"judge": self.judge.to_json()} if self.judge is not None else {}
-        return {key: getattr(self, key) for key in _KEYS} | check | judge | state
+        record: dict[str, Any] = {key: getattr(self, key) for key in _KEYS}
+        if self.check:
+            record["check"] = self.check
+        if self.judge is not None:
+            record["judge"] = self.judge.to_json()
+        return record | {"state": self.state}
 
     @classmethod
     def parse(cls, written: Mapping[str, Any], state: ItemState = ItemState.OPEN) -> "PlanItem":
-        """Return the item that a plan or an answer of the planner writes."""
+        """Return the item of a record, in a plan or in an answer of the planner."""
         judge = JudgeCheck.parse(written["judge"]) if "judge" in written else None
-        needs = tuple(written.get("needs", ()))
-        return cls(
-            written["id"],
-            written["subtask"],
-            written["agent"],
-            needs,
-            state,
-            written.get("check", ""),
-            judge,
-        )
+        needs, check = tuple(written.get("needs", ())), written.get("check", "")
+        id_, subtask, agent = written["id"], written["subtask"], written["agent"]
+        return cls(id_, subtask, agent, needs, state, check, judge)
 
 
 @dataclass(frozen=True)
 class Plan:
     """A plan.
 
-    history: what happened, a line each. result: the planner's last word, '' while there is none.
+    history: a line for each event. result: the planner's result, '' while there is none.
     """
 
     run: str
@@ -149,14 +143,14 @@ def render_plan(plan: Plan) -> str:
     return _DOCUMENT.format(
         run=plan.run,
         task=json_line(plan.task),
-        items=_lines(items),
+        items=_format_list(items),
         chart=flowchart(plan.items),
-        history=_lines(plan.history),
+        history=_format_list(plan.history),
         result=json_line(plan.result),
     )
 
 
-def _lines(values: Iterable[object]) -> str:
+def _format_list(values: Iterable[object]) -> str:
     return "".join(f"- {json_line(value)}\n" for value in values)
 
 
@@ -165,10 +159,10 @@ def parse_plan(text: str) -> Plan:
 
     Raises InvalidArgument unless `render_plan` writes exactly this text.
     """
-    found = _FORM.fullmatch(text)
+    match = _FORM.fullmatch(text)
     try:
-        plan = _parse_match(found) if found is not None else None
-        # Compared as bytes: what a person or an agent wrote into the file is no plan of a run.
+        plan = _parse_match(match) if match is not None else None
+        # Compared as text: a file that a person or an agent changed is no plan of a run.
         same = plan is not None and render_plan(plan) == text
     except (ValueError, LookupError, TypeError, RecursionError):
         plan, same = None, False
@@ -179,17 +173,17 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def _parse_match(found: re.Match[str]) -> Plan:
+def _parse_match(match: re.Match[str]) -> Plan:
     items, history = (
-        tuple(json.loads(line.removeprefix("- ")) for line in found[part].splitlines())
+        tuple(json.loads(line.removeprefix("- ")) for line in match[part].splitlines())
         for part in ("items", "history")
     )
     return Plan(
-        found["run"],
-        json.loads(found["task"]),
+        match["run"],
+        json.loads(match["task"]),
         tuple(PlanItem.parse(item, ItemState(item["state"])) for item in items),
         history,
-        json.loads(found["result"]),
+        json.loads(match["result"]),
     )
 
 
@@ -211,11 +205,11 @@ def flowchart(items: Sequence[PlanItem]) -> str:
 
 @dataclass(frozen=True)
 class PlanChange:
-    """An answer of the planner. items: what is new. drop: ids of items that nobody is to begin any
-    more.
+    """An answer of the planner.
 
-    question: to the person, '' without one. result: the end of the run, '' to go on. note: why, for
-    the history.
+    items: the new items. drop: ids of items that are not begun any more. question: to the person,
+    '' without one. result: the result, which ends the run; '' to go on. note: the reason, for the
+    history.
     """
 
     items: tuple[PlanItem, ...] = ()
@@ -226,28 +220,27 @@ class PlanChange:
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> "PlanChange":
-        """Return the change that an answer says, which fits the schema of the planner's answers."""
+        """Return the change of an answer, which fits the schema of the planner's answers."""
         items = tuple(map(PlanItem.parse, answer.get("items", ())))
         texts = {key: str(answer.get(key, "")).strip() for key in ("note", "question", "result")}
         return cls(items, tuple(answer.get("drop", ())), **texts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change as it stands on the bus."""
+        """Return the change as the bus has it."""
         items = [
             {key: value for key, value in item.to_json().items() if key != "state"}
             for item in self.items
         ]
-        return {key: getattr(self, key) for key in ("drop", "note", "question", "result")} | {
-            "items": items
-        }
+        record = {key: getattr(self, key) for key in ("drop", "note", "question", "result")}
+        return record | {"items": items}
 
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What a plan may hold. agents: refs that were offered. checks: names of checks that were
-    offered.
+    """The rules for a change of a plan.
 
-    judge: whether there is a judge.
+    agents: refs that were offered. checks: names of checks that were offered. judge: whether there
+    is a judge.
     """
 
     agents: frozenset[str]
@@ -256,7 +249,7 @@ class PlanRules:
     judge: bool = False
 
     def problem(self, change: PlanChange) -> str:
-        """Return why a change cannot be taken into the plan, '' when it can."""
+        """Return why a change is refused, '' when it is taken into the plan."""
         if len(self.existing) + len(change.items) > MAX_ITEMS:
             return (
                 f"a run has at most {MAX_ITEMS} items; it has {len(self.existing)}, and "
@@ -266,19 +259,19 @@ class PlanRules:
         if len(new) != len(change.items):
             return "two new items have one id"
         for item in change.items:
-            if why := self._item_problem(item, new):
+            if why := self._find_item_problem(item, new):
                 return why
         if unknown := [ascii(name[:40]) for name in change.drop if name not in self.existing]:
             return f"{unknown[0]} cannot be dropped: there is no such item"
         if late := [name for name in change.drop if self.existing[name].has_ended]:
             return f"{late[0]} cannot be dropped: it has ended"
         try:
-            TopologicalSorter({new_item.id: new_item.needs for new_item in new.values()}).prepare()
+            TopologicalSorter({item.id: item.needs for item in new.values()}).prepare()
         except CycleError:
             return "the needs of the new items go in a circle"
         return ""
 
-    def _item_problem(self, item: PlanItem, new: Mapping[str, PlanItem]) -> str:
+    def _find_item_problem(self, item: PlanItem, new: Mapping[str, PlanItem]) -> str:
         name = ascii(item.id[:40])
         if not _ID.fullmatch(item.id):
             return f"{name} is no id: small letters, digits and hyphens, at most 32"
@@ -289,7 +282,7 @@ class PlanRules:
             return f"item {name} names the agent {ascii(item.agent[:80])}, which was not offered"
         if item.check and item.check not in self.checks:
             return f"item {name} names the check {ascii(item.check[:80])}, which was not offered"
-        if why := self._judge_problem(item):
+        if why := self._find_judge_problem(item):
             return f"the judge of item {name} cannot be asked: {why}"
         if not item.subtask.strip() or len(item.subtask) > MAX_SUBTASK:
             return (
@@ -303,7 +296,7 @@ class PlanRules:
         ]
         return f"item {name} needs {unknown[0]}, which is no item" if unknown else ""
 
-    def _judge_problem(self, item: PlanItem) -> str:
+    def _find_judge_problem(self, item: PlanItem) -> str:
         if item.judge is None:
             return ""
         if not self.judge:
@@ -312,22 +305,16 @@ class PlanRules:
 
 
 def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
-    """Return the items in their order, open ones marked as blocked where one that they need can no
-    longer be done.
-    """
-    found: dict[str, PlanItem] = {}
-    waiting = {item.id: item for item in items}
-    # In the order of needs, so that what a blocked item blocks is seen too.
-    order = TopologicalSorter(
-        {item.id: [need for need in item.needs if need in waiting] for item in waiting.values()}
-    )
+    """Return the items in their order, with open ones that can no longer be done as blocked."""
+    by_id = {item.id: item for item in items}
+    needs = {id_: [need for need in item.needs if need in by_id] for id_, item in by_id.items()}
     lost = (ItemState.FAILED, ItemState.DROPPED, ItemState.BLOCKED)
-    for name in order.static_order():
-        item = waiting[name]
-        blocked = item.state is ItemState.OPEN and any(
-            found[need].state in lost for need in item.needs if need in found
-        )
-        if blocked:
+    marked: dict[str, PlanItem] = {}
+    # In the order of needs, so that a blocked item blocks others too.
+    for id_ in TopologicalSorter(needs).static_order():
+        item = by_id[id_]
+        has_lost_need = any(marked[need].state in lost for need in needs[id_])
+        if item.state is ItemState.OPEN and has_lost_need:
             item = replace(item, state=ItemState.BLOCKED)
-        found[name] = item
-    return [found[name] for name in waiting]
+        marked[id_] = item
+    return [marked[id_] for id_ in by_id]

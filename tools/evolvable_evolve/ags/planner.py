@@ -1,8 +1,8 @@
 """The planner: a model in a role of its own that writes the plan and never executes anything.
 
-It is shown the task, the contracts of the agents, the plan, and what came over the bus since its
-last answer. Its answer holds items, a question or a result; it has no field for an executor, a
-command, a tool or a file.
+Its question has the task, the contracts of the agents, the plan, and the messages since its last
+answer. Its answer has items, a question or a result, and no field for an executor, a command, a
+tool or a file.
 """
 
 import json
@@ -32,7 +32,7 @@ def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
         "agents": contracts,
         **checks,
         "plan": [_describe_item(item) for item in state.plan_items],
-        "messages": _messages(state),
+        "messages": _list_messages(state),
         "round": state.round + 1,
         "rounds_left": MAX_ROUNDS - state.round,
         "items_left": MAX_ITEMS - len(state.items),
@@ -41,21 +41,23 @@ def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
 
 
 def _describe_item(item: PlanItem) -> Mapping[str, Any]:
-    check = {"check": item.check} if item.check else {}
-    check |= {"judge": item.judge.criterion} if item.judge is not None else {}
-    return {
+    description: dict[str, Any] = {
         "id": item.id,
         "agent": item.agent,
         "needs": list(item.needs),
         "state": item.state,
         "subtask": item.subtask,
-        **check,
     }
+    if item.check:
+        description["check"] = item.check
+    if item.judge is not None:
+        description["judge"] = item.judge.criterion
+    return description
 
 
-def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
+def _list_messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
     """Return the messages for the planner since its last answer, in the order of the plan."""
-    found: list[Mapping[str, Any]] = [
+    messages: list[Mapping[str, Any]] = [
         {
             "kind": "result" if outcome.ok else "error",
             "from": f"item:{outcome.item}",
@@ -65,30 +67,20 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
         }
         for outcome in state.in_round
     ]
-    found += [
-        {"kind": "note", "from": "run", "text": improvement.line}
-        for improvement in state.improved_in_round
-    ]
+    notes = [improvement.line for improvement in state.improved_in_round]
     if state.refused:
-        found.append(
-            {"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"}
-        )
+        notes.append(f"your last plan was refused: {state.refused}")
+    messages += [{"kind": "note", "from": "run", "text": note} for note in notes]
     if (reply := state.answers.get(state.round)) is not None:
-        found.append(
-            {
-                "kind": "note",
-                "from": reply["by"],
-                "question": state.question,
-                "answer": reply["answer"],
-            }
-        )
-    return found
+        note = {"kind": "note", "from": reply["by"], "question": state.question}
+        messages.append({**note, "answer": reply["answer"]})
+    return messages
 
 
 def check_plan_answer(
     state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]
 ) -> tuple[PlanChange, str]:
-    """Return the change that an answer says, and why it is refused, '' where it is taken."""
+    """Return the change of an answer, and why it is refused, '' where it is taken."""
     change = PlanChange.parse(answer)
     rules = PlanRules(frozenset(agents), state.items, frozenset(state.checks), state.has_judge)
     return change, rules.problem(change)
@@ -99,8 +91,7 @@ NO_PLANNER = "none"
 
 
 class SingleItemPlan:
-    """The plan of a run that uses an agent as a tool: the task is its one item, whose result is the
-    run's.
+    """The plan of a run that uses an agent as a tool: its task is one item, with the run's result.
 
     No model is asked, and nothing is spent.
     """
@@ -114,18 +105,12 @@ class SingleItemPlan:
         """Return the one item, then its result."""
         data, answer = question.data, dict[str, Any]()
         if not data["plan"]:
-            item = {
-                "id": "task",
-                "subtask": data["task"],
-                "agent": self._agent,
-                "needs": [],
-                "check": self._check,
-            }
+            item = {"id": "task", "subtask": data["task"], "agent": self._agent}
+            item |= {"needs": [], "check": self._check}
             answer = {"items": [item]}
         else:
             # Without a model: the one item's last message is the result of the run.
-            results = [
-                message for message in data["messages"] if message["kind"] in ("result", "error")
-            ]
+            kinds = ("result", "error")
+            results = [message for message in data["messages"] if message["kind"] in kinds]
             answer = {"result": results[-1]["summary"] if results else "There is no result."}
         return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

@@ -1,8 +1,6 @@
-"""Rounds over the items of runs of agents: those that failed are evidence against what their agents
-had.
+"""Rounds over the items of runs of agents: failed items are evidence against their agents' skills.
 
-The process that drove the run saw them fail. That an item was done has a reward only where a check
-says so.
+The process that drove the run saw them fail. A done item has a reward only where a check passed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +29,7 @@ from evolvable_tools.sessions import Session, read_session
 
 @dataclass
 class AgsSource:
-    """The ended items of one run, each as a short session: the subtask, what the worker said, and
-    how it ended.
-    """
+    """The ended items of one run, each as a short session: subtask, summary and outcome."""
 
     name: str
     items: Mapping[str, EndedItem]
@@ -44,14 +40,12 @@ class AgsSource:
     def of(cls, library: Library, run: str) -> "AgsSource":
         """Return the source of a run. Raises NoSuchRun, LedgerDamaged."""
         folder = find_run(library.store.home, run, AGS_DIR)
-        found = {
-            item_session(folder.id, ended_item.id): ended_item
-            for ended_item in ended_items(read_ledger(folder.ledger))
-        }
-        return cls(f"ags:{folder.id}", found, library.redactor())
+        ended = ended_items(read_ledger(folder.ledger))
+        items = {item_session(folder.id, item.id): item for item in ended}
+        return cls(f"ags:{folder.id}", items, library.redactor())
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return the items that no round was over, the oldest first."""
+        """Return the items of which no round took notice, the oldest first."""
         excluded = set(seen)
         return [identity for identity in self.items if identity not in excluded]
 
@@ -60,34 +54,34 @@ class AgsSource:
         item = self.items.get(identity)
         if item is None:
             return None
-        worked = 1 if item.counted_outcome is Outcome.SUCCEEDED else None
-        reward, cause = (0, f"worker:{hash_text(item.outcome)}") if item.outcome else (worked, "")
+        reward: int | None = None
+        cause = ""
+        if item.outcome:
+            reward, cause = 0, f"worker:{hash_text(item.outcome)}"
+        elif item.counted_outcome is Outcome.SUCCEEDED:
+            reward = 1
         about = (identity, item.at, TASK_TYPE, str(Ref.parse(item.agent).at(None)), reward, 0.0)
         skills = frozenset(str(Ref.parse(ref).at(None)) for ref in item.skills)
         return RoundTrace(*about, selected=skills, used=skills & item.read, cause=cause)
 
     def session(self, identity: str) -> Session | None:
-        """Return what a model may be shown of an item.
-
-        No word of a model stands in it as the user's.
-        """
+        """Return an item as a session for a model; no text of a model is the user's in it."""
         item = self.items.get(identity)
         if item is None:
             return None
-        ended = f"that is wrong: {item.outcome}" if item.outcome else "go on"
+        reply = f"that is wrong: {item.outcome}" if item.outcome else "go on"
+        turns = [
+            ("user", "Do one item of a plan."),
+            ("assistant", f"{item.subtask}\n\n{item.summary}"),
+            ("user", reply),
+        ]
         messages = [
-            {"role": "user", "content": "Do one item of a plan.", "timestamp": item.at},
-            {
-                "role": "assistant",
-                "content": f"{item.subtask}\n\n{item.summary}",
-                "timestamp": item.at,
-            },
-            {"role": "user", "content": ended, "timestamp": item.at},
+            {"role": role, "content": content, "timestamp": item.at} for role, content in turns
         ]
         return read_session(messages, redactor=self.redactor)
 
     def shows_answers(self, identity: str) -> bool:
-        """Return whether the item failed: the subtask and what its worker said are all there is."""
+        """Return whether the item failed: its session is the subtask and the summary alone."""
         item = self.items.get(identity)
         return item is not None and bool(item.outcome)
 
@@ -110,40 +104,37 @@ class WholeSource:
     @classmethod
     def of(cls, library: Library, settings: ReviewSettings) -> "WholeSource":
         """Return the source of a library. A run that cannot be read is left out."""
-        found = []
+        sources = []
         for folder in iter_runs(library.store.home, AGS_DIR):
             with suppress(LedgerDamaged, OSError):
                 records = read_ledger(folder.ledger)
                 if fold_bus(records).settings.get("principal") == Principal.PERSON:
-                    found.append(AgsSource.of(library, folder.id))
-        return cls(SessionSource(library, settings), found[::-1])
+                    sources.append(AgsSource.of(library, folder.id))
+        return cls(SessionSource(library, settings), sources[::-1])
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return the sessions that no round was over, and the items that failed since, or passed
-        their check.
-        """
+        """Return the sessions of which no round took notice, and such failed or checked items."""
         excluded = set(seen)
         ended = [name for run in self.runs for name in run.fresh(excluded) if run.items[name].tells]
-        others = self.sessions.fresh(
-            [*excluded, *(name for run in self.runs for name in run.items)]
-        )
+        items = [name for run in self.runs for name in run.items]
+        others = self.sessions.fresh([*excluded, *items])
         # Sessions first: they are few beside the items of a large plan.
         return [*others, *ended[:MAX_SESSIONS]]
 
-    def _source_of(self, identity: str) -> RoundSource:
+    def _find_source(self, identity: str) -> RoundSource:
         return next((run for run in self.runs if identity in run.items), self.sessions)
 
     def trace(self, identity: str) -> RoundTrace | None:
-        """Return one trace, None where nothing of it is left."""
-        return self._source_of(identity).trace(identity)
+        """Return one trace, None where it cannot be read any more."""
+        return self._find_source(identity).trace(identity)
 
     def session(self, identity: str) -> Session | None:
-        """Return what a model may be shown of it, None where it cannot be read any more."""
-        return self._source_of(identity).session(identity)
+        """Return one session for a model, None where it cannot be read any more."""
+        return self._find_source(identity).session(identity)
 
     def shows_answers(self, identity: str) -> bool:
         """Return whether the source of this id shows what an agent said."""
-        return self._source_of(identity).shows_answers(identity)
+        return self._find_source(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': neither has expected answers."""

@@ -1,4 +1,4 @@
-"""Begin a run of agents: which executor and agents it may use, and what it may spend."""
+"""Begin a run of agents: check its executor, its agents and its spend limit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -53,7 +53,7 @@ MAX_CONCURRENT = 4
 
 @dataclass(frozen=True)
 class StartedAgs:
-    """A run that was begun. plan: the resource that its plan becomes. limit: what it may spend."""
+    """A run that was begun. plan: the resource of its plan. limit: its spend limit."""
 
     run: str
     label: str
@@ -66,14 +66,14 @@ class StartedAgs:
 
 @dataclass(frozen=True, slots=True)
 class AgsRequest:
-    """What a run is asked to be. executor: its spec.
+    """The request for a run.
 
-    planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name.
-    agents: refs; none for all that are trusted. memory: refs that workers read. seconds: for one
-    item. checks: names of registered scorers that the planner may give to items; in a run without a
-    planner the one of its item. improver: who improves the program of the run between its rounds:
-    anthropic[:MODEL], claude, codex or a name; '' for nobody. judge: who checks items by criteria
-    of the plan, of the same.
+    executor: its spec. planner: handoff, none (one agent does the task), anthropic[:MODEL], claude,
+    codex or a name. agents: refs; none for all that are trusted. memory: refs that workers read.
+    seconds: for one item. checks: names of registered scorers that the planner may give to items;
+    in a run without a planner, the one of its item. improver: the model that improves the run's
+    program between its rounds: anthropic[:MODEL], claude, codex or a name; '' for none. judge: the
+    model that checks items by criteria of the plan, in the same form.
     """
 
     task: str
@@ -96,9 +96,9 @@ def start_ags(
     request: AgsRequest,
     allowance: Allowance | None = None,
 ) -> StartedAgs:
-    """Check everything that costs nothing and begin a run; somebody has to drive it then.
+    """Check everything that costs nothing, and begin a run; somebody has to drive it then.
 
-    allowance: what the person allows a caller that is none. Raises Refused, InvalidArgument,
+    allowance: of the person, for a caller that is no person. Raises Refused, InvalidArgument,
     NoSuchResource.
     """
     task = library.redact(request.task.strip())
@@ -118,7 +118,7 @@ def start_ags(
         _check_improver(request)
         open_model(request.improver, roles, host, home)
     if request.judge:
-        warnings += _judge_warnings(request, open_judge(request.judge, roles, host, home))
+        warnings += _check_judge(request, open_judge(request.judge, roles, host, home))
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in request.memory]
     # Held from the day's sum to the run's record: two starts at once would each spend the rest.
     with budget_turn(home, AGS_DIR):
@@ -127,7 +127,7 @@ def start_ags(
         executor = dict(request.executor)
         label = str(executor.get("name") or executor.get("model") or executor["kind"])
         scorers = {name: scorer.to_json() for name, scorer in checks.items()}
-        settings = {
+        settings: dict[str, Any] = {
             "task": task,
             "executor": executor,
             "planner": request.planner,
@@ -138,10 +138,9 @@ def start_ags(
             "seconds": request.seconds,
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
-            **({"checks": scorers} if scorers else {}),
-            **({"improver": request.improver} if request.improver else {}),
-            **({"judge": request.judge} if request.judge else {}),
         }
+        optional = {"checks": scorers, "improver": request.improver, "judge": request.judge}
+        settings |= {name: value for name, value in optional.items() if value}
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})
     limits = {name: value for name, value in asdict(limit).items() if value is not None}
@@ -176,7 +175,7 @@ def _find_checks(request: AgsRequest, host: HostContext) -> Mapping[str, Registe
 
 
 def _check_improver(request: AgsRequest) -> None:
-    """Raise InvalidArgument where improving the program has nothing to go by."""
+    """Raise InvalidArgument for a run whose program cannot be improved."""
     if not request.checks and not request.judge:
         hint = (
             "Name a check by --check, or a judge by --judge: the checks of items say whether a "
@@ -188,7 +187,7 @@ def _check_improver(request: AgsRequest) -> None:
         raise InvalidArgument("A run without a planner cannot improve its program.", hint)
 
 
-def _judge_warnings(request: AgsRequest, judge: ProposerModel) -> list[str]:
+def _check_judge(request: AgsRequest, judge: ProposerModel) -> list[str]:
     """Return the warnings about a judge. Raise InvalidArgument where nobody writes criteria."""
     if request.planner == NO_PLANNER:
         hint = "A planner writes the criteria. Name a check by --check instead."
@@ -201,24 +200,12 @@ def _judge_warnings(request: AgsRequest, judge: ProposerModel) -> list[str]:
 def _choose_agents(
     library: Library, caller: Caller, request: AgsRequest
 ) -> tuple[list[str], list[str]]:
-    """Return the refs of the agents of a run, and what is to be said of others.
+    """Return the refs of the agents of a run, and a warning for each agent that is left out.
 
     Raises Refused, InvalidArgument.
     """
-    found, warnings = list[str](), list[str]()
-    refs = [str(ref) for ref in request.agents]
-    if not refs:
-        heads = [
-            agent_head
-            for agent_head in library.store.heads(Kind.AGENT)
-            if agent_head.version and agent_head.scope in caller.scopes
-        ]
-        authors = authorships(library, [agent_head.id for agent_head in heads])
-        refs = [
-            str(agent_head.ref)
-            for agent_head in heads
-            if authors[agent_head.id].stands or authors[agent_head.id].kind is AuthorKind.YOU
-        ]
+    agents, warnings = list[str](), list[str]()
+    refs = [str(ref) for ref in request.agents] or _list_trusted_agents(library, caller)
     for text in dict.fromkeys(refs):
         try:
             head, main = open_agent(library, caller, text)
@@ -228,13 +215,25 @@ def _choose_agents(
                 raise
             warnings.append(f"{text} is left out: {error.text}")
             continue
-        found.append(str(head.ref))
-    if not 1 <= len(found) <= MAX_AGENTS:
-        raise InvalidArgument(
-            f"{len(found)} agents can do the work.",
-            f"Name 1 to {MAX_AGENTS} agents that are trusted.",
-        )
-    return list(dict.fromkeys(found)), warnings
+        agents.append(str(head.ref))
+    if not 1 <= len(agents) <= MAX_AGENTS:
+        hint = f"Name 1 to {MAX_AGENTS} agents that are trusted."
+        raise InvalidArgument(f"{len(agents)} agents can do the work.", hint)
+    return list(dict.fromkeys(agents)), warnings
+
+
+def _list_trusted_agents(library: Library, caller: Caller) -> list[str]:
+    heads = [
+        head
+        for head in library.store.heads(Kind.AGENT)
+        if head.version and head.scope in caller.scopes
+    ]
+    authors = authorships(library, [head.id for head in heads])
+    return [
+        str(head.ref)
+        for head in heads
+        if authors[head.id].stands or authors[head.id].kind is AuthorKind.YOU
+    ]
 
 
 def _limit_spending(home: Path, request: AgsRequest, allowance: Allowance | None) -> SpendLimit:
@@ -251,19 +250,16 @@ def _limit_spending(home: Path, request: AgsRequest, allowance: Allowance | None
         hint = "handoff: you plan; none: one agent does the task."
         raise Refused(f"The planner {ascii(request.planner[:80])} is not allowed to callers.", hint)
     if request.improver not in ("", allowance.planner):
-        raise Refused(
-            f"The improver {ascii(request.improver[:80])} is not allowed to callers.",
-            "Leave it out.",
-        )
+        text = f"The improver {ascii(request.improver[:80])} is not allowed to callers."
+        raise Refused(text, "Leave it out.")
     if request.judge not in ("", allowance.planner):
-        raise Refused(
-            f"The judge {ascii(request.judge[:80])} is not allowed to callers.", "Leave it out."
-        )
-    return allowance.rest(request.limit, _day_spent(home), AGS_DIR)
+        text = f"The judge {ascii(request.judge[:80])} is not allowed to callers."
+        raise Refused(text, "Leave it out.")
+    return allowance.rest(request.limit, _sum_day_spending(home), AGS_DIR)
 
 
-def _day_spent(home: Path) -> dict[str, float]:
-    """Return the spending of the last day, also reserved, by runs that no person started."""
+def _sum_day_spending(home: Path) -> dict[str, float]:
+    """Return the spending and the reservations of the last day, of runs that no person started."""
     day = no_spending()
     for folder in iter_runs(home, AGS_DIR):
         records = read_ledger(folder.ledger)

@@ -1,6 +1,4 @@
-"""What a worker leaves: the files below `outputs`, and what the check of its item says of the
-workspace.
-"""
+"""The results of a worker: the files below `outputs`, and the result of its item's check."""
 
 import base64
 import json
@@ -29,8 +27,7 @@ _DESCRIPTOR_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_
 
 @dataclass(frozen=True, slots=True)
 class FileCollector:
-    """A scorer of trials that brings back the files that a worker left below `outputs`, and what
-    the check says.
+    """A scorer of trials that collects the files below `outputs`, and runs the item's check.
 
     check: runs the command that the task names as its scorer; None where the item has none.
     """
@@ -38,16 +35,14 @@ class FileCollector:
     check: TaskSetScorer | None = None
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Return the files and what the check says as the evidence of a score that
-        means nothing.
-        """
+        """Return a score without meaning, whose evidence has the files and the check's result."""
         files, left_out = collect_files(workspace / OUTPUTS)
         packed = {path: base64.b64encode(data).decode("ascii") for path, data in files.items()}
         check = await self._run_check(task, rollout, workspace) if self.check is not None else {}
         return Score(1.0, evidence=json.dumps({"files": packed, "left_out": left_out, **check}))
 
     async def _run_check(self, task: Task, rollout: Rollout, workspace: Path) -> dict[str, Any]:
-        """Return what the check says; a check in trouble says nothing of the item."""
+        """Return the result of the check, or the trouble that it had."""
         assert self.check is not None
         try:
             score = await self.check(task, rollout, workspace)
@@ -65,42 +60,35 @@ class FileCollector:
 
 
 def collect_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Return the regular files below a folder by path, and what was left out, each with why.
+    """Return the regular files below a folder by path, and a line for each file that is left out.
 
     Links are not followed and special files are not opened. At most MAX_FILES, in the order of
     their paths.
     """
-    found, left_out, size = dict[str, bytes](), list[str](), 0
-    for path, place in _regular_paths(folder, left_out):
-        if len(found) == MAX_FILES:
+    files, left_out, size = dict[str, bytes](), list[str](), 0
+    for path, place in _iter_paths(folder, left_out):
+        if len(files) == MAX_FILES:
             left_out.append(f"more than {MAX_FILES} files")
             break
-        # The rest of MAX_BYTES bounds the next file too, so the sum is never passed.
+        # The rest of MAX_BYTES bounds the next file too, so the sum never exceeds it.
         data = _read_regular(place, min(MAX_FILE, MAX_BYTES - size))
         if isinstance(data, str):
             left_out.append(f"{ascii(path[:200])}: {data}")
             continue
-        found[path] = data
+        files[path] = data
         size += len(data)
-    return found, left_out
+    return files, left_out
 
 
-def _regular_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
+def _iter_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
     if folder.is_symlink():
         left_out.append(f"{OUTPUTS} is a link")
         return
     for top, folders, names in os.walk(folder, followlinks=False):
         folders.sort()
-        for name in sorted(
-            [
-                *names,
-                *(
-                    subfolder
-                    for subfolder in folders
-                    if os.path.islink(os.path.join(top, subfolder))
-                ),
-            ]
-        ):
+        # A link to a folder is yielded like a file, and refused when it is opened.
+        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+        for name in sorted([*names, *links]):
             place = Path(top, name)
             path = place.relative_to(folder).as_posix()
             try:
@@ -119,4 +107,6 @@ def _read_regular(place: Path, most: int) -> bytes | str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             return "no file of its own"
-        return file.read(most + 1) if status.st_size <= most else f"it has {status.st_size:,} bytes"
+        if status.st_size > most:
+            return f"it has {status.st_size:,} bytes"
+        return file.read(most + 1)

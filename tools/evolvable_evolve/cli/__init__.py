@@ -15,10 +15,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_evolve.cli.cluster_health import check_cluster
 else:
-    __getattr__ = late_names(
-        __name__,
-        {"cluster_health": "check_cluster"},
-    )
+    __getattr__ = late_names(__name__, {"cluster_health": "check_cluster"})
 
 __all__ = ["check_cluster", "evolve_command", "taskset_command"]
 

@@ -57,7 +57,8 @@ def ags_command() -> None:
 _run_argument = click.argument("run", required=False, metavar="[RUN]")
 
 
-def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_limits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that limit the spending of a run."""
     for option in (
         click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of work."),
         click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
@@ -72,8 +73,8 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _limit_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the limits out of what was given, by the names that settings have for them."""
+def _take_limits(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the limits from the options of a command, and return them by the names of settings."""
     minutes = options.pop("max_minutes")
     limits = {name: options.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60
@@ -141,7 +142,7 @@ def _limit_of(options: dict[str, Any]) -> dict[str, Any]:
     "--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted."
 )
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
-@_limits
+@_add_limits
 def run_command(
     state: CommandContext,
     task: str,
@@ -167,18 +168,22 @@ def run_command(
     host = evolve_context(config, person=person)
     commands = host.commands["executors"] if host.commands else None
     more = {"price": parse_price(options.pop("price"))}
-    more |= {
-        "free": options.pop("free") or None,
-        "scripted": options.pop("stand_in") or None,
-    }
+    more |= {"free": options.pop("free") or None, "scripted": options.pop("stand_in") or None}
     spec = parse_executor_spec(executor, commands, host.models, **(more if person else {}))
-    limit = SpendLimit(**_limit_of(options))
-    refs = (
+    limit = SpendLimit(**_take_limits(options))
+    request = AgsRequest(
+        task,
+        spec,
+        planner,
         [Ref.parse(agent, Kind.AGENT) for agent in agents],
         [Ref.parse(name, Kind.MEMORY) for name in memory],
+        limit,
+        options["concurrency"],
+        options["seconds"],
+        checks,
+        improver=improve or "",
+        judge=judge or "",
     )
-    about = (task, spec, planner, *refs, limit, options["concurrency"], options["seconds"])
-    request = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
     with state.library() as (library, caller):
         begun = start_ags(library, caller, host, request, ags_allowance(config))
     if not wait:
@@ -254,19 +259,18 @@ def _show_status(now: AgsStatus) -> None:
     _show_events(now)
     say(now.line)
     if now.items:
+        heads = ["Item", "State", "Agent", "Needs", "Summary"]
         rows = [
             [
-                *(item["id"], _state_text(item), item["agent"], ", ".join(item["needs"])),
+                item["id"],
+                _describe_state(item),
+                item["agent"],
+                ", ".join(item["needs"]),
                 item.get("summary", item["subtask"]),
             ]
             for item in now.items
         ]
-        show_table(
-            ["Item", "State", "Agent", "Needs", "Summary"],
-            rows,
-            names=("Item", "Agent"),
-            wide=("Needs", "Summary"),
-        )
+        show_table(heads, rows, names=("Item", "Agent"), wide=("Needs", "Summary"))
     say(*(improvement["line"] for improvement in now.improvements))
     if now.question:
         say(f"The planner asks: {now.question}")
@@ -284,7 +288,7 @@ def _show_status(now: AgsStatus) -> None:
         remark(f"`evolvable lab ags files {now.run} FOLDER` writes the files of its items.")
 
 
-def _state_text(item: dict[str, Any]) -> str:
+def _describe_state(item: dict[str, Any]) -> str:
     """Return the state of an item, with what its check says."""
     return f"{item['state']}, {item['check']} passes" if item.get("passed") else str(item["state"])
 
@@ -343,12 +347,12 @@ def stop_command(state: CommandContext, run: str | None) -> Output[AgsControl]:
 @command("resume")
 @_run_argument
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
-@_limits
+@_add_limits
 def resume_command(
     state: CommandContext, run: str | None, wait: bool, **options: Any
 ) -> Output[AgsControl] | Output[AgsStatus]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
-    return _go_on(state, ags.resume_ags(state.config().home, run, _limit_of(options)), wait)
+    return _go_on(state, ags.resume_ags(state.config().home, run, _take_limits(options)), wait)
 
 
 @command("files")

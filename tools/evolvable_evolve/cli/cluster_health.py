@@ -1,5 +1,5 @@
-"""What `doctor` says of the Ray cluster that the person configured: nodes, slots, and what prevents
-its use.
+"""The check of the Ray cluster that the person configured, for `doctor`: nodes, slots, and
+problems.
 """
 
 import asyncio
@@ -18,33 +18,28 @@ START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
 def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
     """Return the problems of the configured cluster, and a note on it.
 
-    The cluster is asked, for a few seconds, by the process that runs speak with it through.
+    The process through which runs use the cluster asks it, which takes a few seconds.
     """
+    address = config.person.ray_address
     if find_spec("ray") is None:
-        what = (
-            f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
-        )
+        what = f"A Ray cluster is configured ({address}), and Ray is not installed."
         return [HealthProblem(what, "pip install '.[ray]' in your clone")], []
     try:
-        report = asyncio.run(_ask(config))
+        report = asyncio.run(_ask_cluster(config))
     except EvolvableError as error:
         return [HealthProblem(str(error), error.hint)], []
     offered = [node for node in report["nodes"] if node["slots"]]
     if not offered:
-        what = (
-            f"No node of the Ray cluster {config.person.ray_address} offers slots, so no trial "
-            "runs there."
-        )
+        what = f"No node of the Ray cluster {address} offers slots, so no trial runs there."
         return [HealthProblem(what, f"Start a node by: {START_NODE}")], []
     slots = ", ".join(f"{node['node']} {node['slots']}" for node in offered)
-    return [], [
-        f"The Ray cluster {config.person.ray_address} has {count(len(report['nodes']), 'node')} and"
-        f" {count(sum(node['slots'] for node in offered), 'slot')} ({slots}); Ray "
-        f"{report['ray']}, Python {report['python']}."
-    ]
+    nodes = count(len(report["nodes"]), "node")
+    all_slots = count(sum(node["slots"] for node in offered), "slot")
+    versions = f"Ray {report['ray']}, Python {report['python']}"
+    return [], [f"The Ray cluster {address} has {nodes} and {all_slots} ({slots}); {versions}."]
 
 
-async def _ask(config: Config) -> dict[str, Any]:
+async def _ask_cluster(config: Config) -> dict[str, Any]:
     cluster = evolve_context(config).cluster
     if cluster is None:
         raise InvalidArgument(

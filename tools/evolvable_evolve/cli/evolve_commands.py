@@ -43,7 +43,8 @@ from evolvable_store.resource import Ref
 _run_argument = click.argument("run", required=False, metavar="[RUN]")
 
 
-def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_limits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that limit the spending of a run."""
     for option in (
         click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
         click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
@@ -62,15 +63,18 @@ _OPTION_NAMES = {"fail_below": "pass_at"}
 """Settings whose option has another name."""
 
 
-def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Take the settings of the run's file as options too, as scripts give them; the help lists the
-    file instead.
+def _add_file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the settings of the run's file as hidden options, for scripts.
+
+    The help lists the file instead.
     """
     own_options = ("brain", "judge", "mode", "optimizer", "iterations", "trials", "structure")
     for name, setting in GIVEN.items():
         if name not in own_options:
             flag = f"--{_OPTION_NAMES.get(name, name).replace('_', '-')}"
-            function = click.option(flag, name, type=_option_type(setting), hidden=True)(function)
+            function = click.option(flag, name, type=_choose_option_type(setting), hidden=True)(
+                function
+            )
     for option in (
         click.option("--rounds", type=click.IntRange(0, 3), hidden=True),
         click.option("--stand-in", is_flag=True, default=None, hidden=True),
@@ -82,7 +86,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _option_type(setting: Field[Any]) -> Any:
+def _choose_option_type(setting: Field[Any]) -> Any:
     """Return the type of the option of a setting."""
     usual = setting.default
     if isinstance(usual, str):
@@ -152,8 +156,8 @@ def _read_file(source: str | None) -> dict[str, Any]:
 )
 @click.option("--free", is_flag=True, help="What the command uses costs nothing.")
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
-@_limits
-@_file_options
+@_add_limits
+@_add_file_options
 def start_command(
     state: CommandContext,
     tasks: Ref,
@@ -173,16 +177,12 @@ def start_command(
     settings. Each is an option too, such as --seed 7, and an option counts before the file.
     """
     free, price = arguments.pop("free") or None, parse_price(arguments.pop("price"))
-    merge, structure, limits = (
-        arguments.pop("merge"),
-        _thresholds(arguments.pop("structure")),
-        _limit_of(arguments),
-    )
-    options = (
-        _read_file(source)
-        | {name: value for name, value in arguments.items() if value is not None}
-        | limits
-    )
+    merge = arguments.pop("merge")
+    structure = _parse_thresholds(arguments.pop("structure"))
+    limits = _take_limits(arguments)
+    options = _read_file(source)
+    options |= {name: value for name, value in arguments.items() if value is not None}
+    options |= limits
     options |= {"structure": structure} if structure else {}
     stand_in = options.pop("stand_in", None) or None
     config = state.config()
@@ -211,18 +211,18 @@ def start_command(
     return drive_here(state, begun.run)
 
 
-def _thresholds(texts: tuple[str, ...]) -> dict[str, float]:
-    """Return the thresholds that options name. Raises UsageError for what is no number."""
-    found: dict[str, float] = {}
+def _parse_thresholds(texts: tuple[str, ...]) -> dict[str, float]:
+    """Return the thresholds that options name. Raises UsageError for a text without a number."""
+    thresholds: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         try:
-            found[name] = int(number) if number.isdecimal() else float(number)
+            thresholds[name] = int(number) if number.isdecimal() else float(number)
         except ValueError:
             raise click.UsageError(
                 f"--structure {text} is no NAME=NUMBER, such as mass=0.5."
             ) from None
-    return found
+    return thresholds
 
 
 def _show_started(begun: Any) -> None:
@@ -275,23 +275,19 @@ def status_command(
     return Output(now, show_status)
 
 
-def _show_statuses(found: list[RunStatus]) -> None:
-    show_table(
-        ["Run", "State", "Verdict", "Evaluations", "Label"],
+def _show_statuses(statuses: list[RunStatus]) -> None:
+    heads = ["Run", "State", "Verdict", "Evaluations", "Label"]
+    rows = [
         [
-            [
-                status.run,
-                status.state,
-                status.verdict or "-",
-                f"{status.spent['trials']:,}",
-                status.label,
-            ]
-            for status in found
-        ],
-        names=("Run",),
-        wide=("Label",),
-        spare=("Label", "Evaluations"),
-    )
+            status.run,
+            status.state,
+            status.verdict or "-",
+            f"{status.spent['trials']:,}",
+            status.label,
+        ]
+        for status in statuses
+    ]
+    show_table(heads, rows, names=("Run",), wide=("Label",), spare=("Label", "Evaluations"))
 
 
 @command("pending")
@@ -329,11 +325,12 @@ def submit_command(
 ) -> Output[RunStatus] | None:
     """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
     home = state.config().home
-    found = evolution.list_pending(home, run)
-    waits = [packet["question_id"] for packet in found.packets]
+    pending = evolution.list_pending(home, run)
+    waits = [packet["question_id"] for packet in pending.packets]
     if question is None and not waits:
         hint = "`evolvable evolve status --follow` shows how it goes on."
-        raise InvalidArgument(f"Run {found.run} waits for no answer; it is {found.state}.", hint)
+        text = f"Run {pending.run} waits for no answer; it is {pending.state}."
+        raise InvalidArgument(text, hint)
     if question is None and len(waits) != 1:
         raise InvalidArgument(f"{len(waits)} questions wait.", "Name one by --question.")
     try:
@@ -344,19 +341,14 @@ def submit_command(
         ) from None
     submitted = evolution.submit_answer(home, run, question or waits[0], value)
     if not state.json or not wait:
-        then = (
-            "goes on"
-            if submitted.goes_on
-            else "is stopped; `evolvable evolve continue` goes on with it"
-        )
-        state.show(
-            submitted,
-            lambda _: say(f"Taken as the {submitted.role}'s answer; run {submitted.run} {then}."),
-        )
+        then = "is stopped; `evolvable evolve continue` goes on with it"
+        if submitted.goes_on:
+            then = "goes on"
+        text = f"Taken as the {submitted.role}'s answer; run {submitted.run} {then}."
+        state.show(submitted, lambda _: say(text))
     if submitted.goes_on and wait:
-        return drive_here(
-            state, submitted.run, since=evolution.get_status(home, submitted.run).next
-        )
+        since = evolution.get_status(home, submitted.run).next
+        return drive_here(state, submitted.run, since=since)
     if submitted.goes_on:
         start_driver(home, find_run(home, submitted.run))
     return None
@@ -376,26 +368,25 @@ def _show_line(result: Any) -> None:
 @command("continue")
 @_run_argument
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
-@_limits
+@_add_limits
 def continue_command(
     state: CommandContext, run: str | None, wait: bool, **options: Any
 ) -> Output[Any]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     config = state.config()
     home = config.home
-    check_runnable(
-        find_run(home, run),
-        evolve_context(config, person=state.identity.principal is Principal.PERSON),
-    )
-    result = evolution.resume_run(home, run, _limit_of(options))
+    folder = find_run(home, run)
+    host = evolve_context(config, person=state.identity.principal is Principal.PERSON)
+    check_runnable(folder, host)
+    result = evolution.resume_run(home, run, _take_limits(options))
     if wait:
         return drive_here(state, result.run, since=evolution.get_status(home, result.run).next)
     start_driver(home, find_run(home, result.run))
     return Output(result, _show_line)
 
 
-def _limit_of(options: dict[str, Any]) -> dict[str, float]:
-    """Take the limits out of what was given, by the names that settings have for them."""
+def _take_limits(options: dict[str, Any]) -> dict[str, float]:
+    """Remove the limits from the options of a command, and return them by the names of settings."""
     minutes = options.pop("max_minutes")
     limits = {name: options.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60

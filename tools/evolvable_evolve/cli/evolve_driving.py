@@ -31,8 +31,8 @@ def drive_here(
     *,
     since: int = 0,
 ) -> Output[RunStatus]:
-    """Drive a run in this process until it stands still, or until `stop` says so; tell meanwhile
-    what happens.
+    """Drive a run in this process until it ends or waits, or `stop` returns True, and show its
+    events meanwhile.
     """
     config, stop_signals, seen = state.config(), list[int](), [since]
     folder = find_run(config.home, run)
@@ -45,13 +45,8 @@ def drive_here(
                 loop.add_signal_handler(number, stop_signals.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen, show))
         try:
-            await drive_run(
-                library,
-                caller,
-                folder,
-                evolve_context(config),
-                lambda: bool(stop_signals) or stop(),
-            )
+            host = evolve_context(config)
+            await drive_run(library, caller, folder, host, lambda: bool(stop_signals) or stop())
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -64,7 +59,7 @@ def drive_here(
 async def _tell(
     state: CommandContext, folder: RunDirectory, seen: list[int], show: Progress
 ) -> None:
-    """Say what happens while it happens, for people; `seen` is the last event that was said."""
+    """Show events as they happen, for people. seen: the number of the last event that was shown."""
     while not state.json:
         now = read_status(folder, seen[0])
         show_events(now)
@@ -74,12 +69,12 @@ async def _tell(
 
 
 def show_events(now: RunStatus) -> None:
-    """Show what happened."""
+    """Show the events of a run."""
     say(*(f"{local_time(event.at)}  {event.what}" for event in now.events))
 
 
 def show_trials(now: RunStatus, show: Progress) -> None:
-    """Show on a terminal how many trials of the planned ones are done, and what they cost."""
+    """Show on a terminal how many of the planned trials are done, and their cost."""
     planned = planned_trials(now.estimate)
     set_label(f"{now.phase}, ${now.spent['cost']:.2f}: trials")
     show(min(now.spent["trials"], planned), planned)

@@ -1,6 +1,4 @@
-"""The commands evolve measure and evolve plan: what is there, and what a run would cost and could
-find.
-"""
+"""The commands evolve measure and evolve plan: measure resources as they are, and plan a run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -94,7 +92,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def executor_specs(
     state: CommandContext, names: list[str], options: dict[str, Any]
 ) -> tuple[HostContext, list[Any]]:
-    """Return the host of runs, and the executors by these names; take their options out of
+    """Return the host of runs, and the executors of these names; remove their options from
     `options`.
     """
     stand_in, free = options.pop("stand_in") or None, options.pop("free") or None
@@ -168,10 +166,7 @@ def measure_command(
     stages, and what that look costs is said first; several executors share it. The answers then are
     PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha by Holm's method.
     """
-    names = [
-        *executors,
-        *filter(None, (name.strip() for name in listed.split(","))),
-    ]
+    names = [*executors, *filter(None, (name.strip() for name in listed.split(",")))]
     host, specs = executor_specs(state, names, arguments)
     limits = {name: arguments.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     options = {
@@ -193,12 +188,12 @@ def measure_command(
             show_started(begun)
         for run in begun.runs:
             drive_here(state, run.run)
-        found = read_measurement(home, begun.family)
-        if found is None:
+        measurement = read_measurement(home, begun.family)
+        if measurement is None:
             raise NotFound(
                 f"The measurement {begun.family} is gone: its runs were removed.", "Measure again."
             )
-        return Output(found, show_measurement)
+        return Output(measurement, show_measurement)
     for run in begun.runs:
         start_driver(home, find_run(home, run.run))
     return Output(begun, show_started)
@@ -229,50 +224,32 @@ def show_measurement(found: Measurement) -> None:
             f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm "
             "over all of them):"
         )
-    show_table(
-        [
-            "run",
-            "executor",
-            "tasks",
-            "against",
-            "measured",
-            "gain",
-            "95 %",
-            "p",
-            "joint p",
-            "verdict",
-        ],
-        [_row(row) for row in found.rows],
-        names=("run",),
-        wide=("executor",),
-        spare=("joint p", "p", "tasks", "against", "measured"),
-    )
+    heads = ["run", "executor", "tasks", "against", "measured"]
+    heads += ["gain", "95 %", "p", "joint p", "verdict"]
+    rows = [_format_row(row) for row in found.rows]
+    spare = ("joint p", "p", "tasks", "against", "measured")
+    show_table(heads, rows, names=("run",), wide=("executor",), spare=spare)
     say(*filter(None, (row.sentence for row in found.rows)))
     if not found.finished:
         say("Not all of it is measured yet; there is no joint verdict.")
 
 
-def _row(measured: MeasuredUnder) -> list[str]:
+def _format_row(measured: MeasuredUnder) -> list[str]:
     def number(value: float | None, form: str = ".3f") -> str:
         return "-" if value is None else f"{value:{form}}"
 
-    interval = (
-        "-"
-        if measured.interval is None
-        else f"{100 * measured.interval[0]:+.1f} to {100 * measured.interval[1]:+.1f}"
-    )
-    gain = "-" if measured.gain is None else f"{100 * measured.gain:+.1f}"
-    about = [
+    interval = "-"
+    if measured.interval is not None:
+        low, high = measured.interval
+        interval = f"{100 * low:+.1f} to {100 * high:+.1f}"
+    return [
         measured.run,
         measured.label,
         str(measured.n),
         number(measured.before),
         number(measured.after),
-        gain,
+        "-" if measured.gain is None else f"{100 * measured.gain:+.1f}",
         interval,
-    ]
-    return [
-        *about,
         number(measured.p, ".2g"),
         number(measured.joint, ".2g"),
         measured.ruling or "-",
@@ -336,9 +313,8 @@ def plan_command(
         pilot = load_run_state(folder)
         if not pilot.preflight:
             warn(pilot.stopped)
-    return Output(
-        make_plan(taskset, test_repeats=repeats, look=look, noise=noise, pilot=pilot), show_plan
-    )
+    plan = make_plan(taskset, test_repeats=repeats, look=look, noise=noise, pilot=pilot)
+    return Output(plan, show_plan)
 
 
 def show_plan(plan: RunPlan) -> None:
@@ -349,43 +325,12 @@ def show_plan(plan: RunPlan) -> None:
     warn(*plan.remarks)
     if plan.evaluations is not None:
         evaluations = describe_evaluations({"evaluations": plan.evaluations, "likely": plan.likely})
-        money = (
-            "an unknown price"
-            if plan.dollars is None
-            else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
-        )
+        money = "an unknown price"
+        if plan.dollars is not None:
+            money = f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
         say(f"A run takes {evaluations} evaluations, for {money}.")
     if plan.power:
-        origin = "as given" if plan.noise_measured else "assumed"
-        say(
-            f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= "
-            f"{plan.alpha:.2g}.",
-            f"Noise {plan.noise:.0%} ({origin}): so many results differ from one run to the next. "
-            "Base rates .2 to .8.",
-        )
-        if plan.detectable is not None:
-            say(
-                f"It finds a gain of {100 * plan.detectable:.0f} points or more in four "
-                "runs of five."
-            )
-        show_table(
-            ["true gain", "chance to find it"],
-            [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power],
-        )
-        show_table(
-            ["look at this test", "p needed", "chance at +10 points"],
-            [
-                [str(look.look), f"{look.alpha:.2g}", f"{look.least:.0%} to {look.most:.0%}"]
-                for look in plan.looks
-            ],
-        )
-        show_table(
-            ["change", "test trials", "chance at +10 points"],
-            [
-                [option.change, f"{option.trials:,}", f"{option.least:.0%} to {option.most:.0%}"]
-                for option in plan.options
-            ],
-        )
+        _show_power(plan)
     if plan.run:
         remark(
             f"`evolvable evolve continue {plan.run}` goes on with it; what was measured is not "
@@ -393,5 +338,31 @@ def show_plan(plan: RunPlan) -> None:
         )
 
 
-def _band(row: Any) -> str:
+def _show_power(plan: RunPlan) -> None:
+    """Show the gains that the test of a run could find, at each look and after each change."""
+    origin = "as given" if plan.noise_measured else "assumed"
+    say(
+        f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= "
+        f"{plan.alpha:.2g}.",
+        f"Noise {plan.noise:.0%} ({origin}): so many results differ from one run to the next. "
+        "Base rates .2 to .8.",
+    )
+    if plan.detectable is not None:
+        points = f"{100 * plan.detectable:.0f} points"
+        say(f"It finds a gain of {points} or more in four runs of five.")
+    show_table(
+        ["true gain", "chance to find it"],
+        [[f"+{100 * row.gain:.0f} points", _format_band(row)] for row in plan.power],
+    )
+    show_table(
+        ["look at this test", "p needed", "chance at +10 points"],
+        [[str(look.look), f"{look.alpha:.2g}", _format_band(look)] for look in plan.looks],
+    )
+    show_table(
+        ["change", "test trials", "chance at +10 points"],
+        [[option.change, f"{option.trials:,}", _format_band(option)] for option in plan.options],
+    )
+
+
+def _format_band(row: Any) -> str:
     return "no room for it" if row.least is None else f"{row.least:.0%} to {row.most:.0%}"

@@ -67,15 +67,14 @@ def _confirm_adoption(
 
     The answers come first and without names, because the difference shows the style.
     """
-    # There is something to adopt.
+    # Before the pairs: it raises where there is nothing to adopt, and nobody compares in vain.
     evolution.preview_adoption(library.store.home, run, unproven=unproven)
     if pairs := draw_blind_pairs(library, caller, run):
         preferred = record_preferences(library, caller, run, pairs, _compare_pairs(pairs, state))
         remark(f"{preferred}.")
     preview = evolution.preview_adoption(library.store.home, run, unproven=unproven)
-    _show_change(
-        f"{preview.verdict or 'no verdict'} [{preview.label}]: {preview.why}", preview, state
-    )
+    title = f"{preview.verdict or 'no verdict'} [{preview.label}]: {preview.why}"
+    _show_change(title, preview, state)
     confirm("Make this live?", err=state.json)
     if preview.preferences is not None and preview.preferences.doubtful:
         warning = f"{preview.preferences}: the judge may like what you do not."
@@ -83,20 +82,12 @@ def _confirm_adoption(
 
 
 def _compare_pairs(pairs: Sequence[BlindPair], state: CommandContext) -> list[str]:
-    """Return what the person prefers of each pair: `1`, `2`, or `=` for no difference."""
+    """Return the choice of the person for each pair: `1`, `2`, or `=` for no difference."""
     write, choices = remark if state.json else say, []
     write("A judge scored these answers. Compare them before you see which program gave which.")
     for number, pair in enumerate(pairs, 1):
-        write(
-            "",
-            f"{number} of {len(pairs)}. Task: {pair.prompt or pair.task}",
-        )
-        write(
-            "--- answer 1",
-            *pair.first.split("\n"),
-            "--- answer 2",
-            *pair.second.split("\n"),
-        )
+        write("", f"{number} of {len(pairs)}. Task: {pair.prompt or pair.task}")
+        write("--- answer 1", *pair.first.split("\n"), "--- answer 2", *pair.second.split("\n"))
         choice = ask(
             "Which is better (= for no difference)",
             type=click.Choice(["1", "2", "="]),
@@ -116,10 +107,7 @@ def remove_command(state: CommandContext, run: str) -> Output[RemovedRun]:
     """
     with state.library() as (library, _):
         if is_person():
-            confirm(
-                f"Remove run {find_run(library.store.home, run).id} for good?",
-                err=state.json,
-            )
+            confirm(f"Remove run {find_run(library.store.home, run).id} for good?", err=state.json)
         removed = remove_run(library, run)
     message = (
         f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
@@ -138,40 +126,31 @@ def allow_command(
     change is shown.
     """
     home = state.config().home
-    found = get_held_candidate(home, run, candidate)
+    held = get_held_candidate(home, run, candidate)
     if not is_person():
         raise Refused(
-            f"{found.candidate} of run {found.run} runs only after a person has seen its change "
+            f"{held.candidate} of run {held.run} runs only after a person has seen its change "
             "at a terminal.",
             "Tell the user that it waits.",
         )
-    _show_change(
-        f"{found.candidate} of run {found.run}: {found.why}.",
-        found,
-        state,
-    )
+    _show_change(f"{held.candidate} of run {held.run}: {held.why}.", held, state)
     if not refuse:
         confirm("Run this with your rights?", err=state.json)
     with state.library() as (_, caller):
-        decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
+        decided = decide_held_candidate(caller, home, held, allowed=not refuse, via="terminal")
     start_driver(home, find_run(home, decided.run))
     message = f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."
     return Output(decided, lambda _: say(message))
 
 
 def _show_change(title: str, change: Any, state: CommandContext) -> None:
-    """Show a whole difference under a title, what it adds in capabilities, and what the scan found
-    in it.
-    """
+    """Show a whole difference under a title, its new capabilities, and the findings of the scan."""
     write = remark if state.json else say  # with --json the result alone is on stdout
-    # Only \n ends a line: what follows another end of lines would stand there without a sign, as if
-    # it were not new.
+    # Only \n ends a line: text after another line end would stand there without a sign, as if it
+    # were not new.
     write(title, *(change.diff.split("\n") if change.diff else ()))
     for what, rows in (("It can do now", change.capabilities), ("The scan found", change.findings)):
-        write(
-            f"{what}:" if rows else f"{what}: nothing new.",
-            *(f"  - {row}" for row in rows),
-        )
+        write(f"{what}:" if rows else f"{what}: nothing new.", *(f"  - {row}" for row in rows))
 
 
 def _show_adopted(adopted: Any) -> None:
@@ -197,31 +176,23 @@ def watch_command(
     to be taken back.
     """
     with state.library() as (library, caller):
-        return Output(
-            evolution.monitor_adoptions(library, caller, propose=not dry_run), _show_watched
-        )
+        watched = evolution.monitor_adoptions(library, caller, propose=not dry_run)
+    return Output(watched, _show_watched)
 
 
 def _show_watched(watched: list[evolution.MonitoredAdoption]) -> None:
     if not watched:
         say("Nothing that was adopted is live.")
     for adoption in watched:
-        say(
-            f"Run {adoption.run}, operation {adoption.operation}: {verdict_words(adoption.verdict)}"
-        )
-        say(
-            *(
-                f"  {part.ref}: now {part.after}, before {part.before}: "
-                f"{verdict_words(part.verdict)}"
-                for part in adoption.compared
-            )
-        )
+        verdict = verdict_words(adoption.verdict)
+        say(f"Run {adoption.run}, operation {adoption.operation}: {verdict}")
+        for part in adoption.compared:
+            rates = f"now {part.after}, before {part.before}"
+            say(f"  {part.ref}: {rates}: {verdict_words(part.verdict)}")
         if adoption.proposals:
             numbers = " ".join(map(str, adoption.proposals))
-            remark(
-                f"{count(len(adoption.proposals), 'proposal')} to take it back: evolvable inbox "
-                f"show {numbers}"
-            )
+            proposals = count(len(adoption.proposals), "proposal")
+            remark(f"{proposals} to take it back: evolvable inbox show {numbers}")
 
 
 @command("opportunities")
@@ -236,21 +207,17 @@ def _show_opportunities(found: Any) -> None:
     if not found.found:
         say("Nothing stands out. Sessions say more the more of them there are.")
         return
-    show_table(
-        ["Resource", "Reason", "Numbers", "Runs"],
+    heads = ["Resource", "Reason", "Numbers", "Runs"]
+    rows = [
         [
-            [
-                opportunity.ref,
-                opportunity.reason,
-                opportunity.numbers,
-                "; ".join(opportunity.runs) or "-",
-            ]
-            for opportunity in found.found
-        ],
-        names=("Resource",),
-        wide=("Numbers", "Runs"),
-        spare=("Runs",),
-    )
+            opportunity.ref,
+            opportunity.reason,
+            opportunity.numbers,
+            "; ".join(opportunity.runs) or "-",
+        ]
+        for opportunity in found.found
+    ]
+    show_table(heads, rows, names=("Resource",), wide=("Numbers", "Runs"), spare=("Runs",))
     remark(f"Task sets to measure on: {', '.join(found.task_sets) or 'none yet'}")
 
 
@@ -274,7 +241,7 @@ def report_command(
     home = state.config().home
     if (tried := read_try(home, run)) is not None:
         return Output(tried, show_try)
-    tested = _shown_test(state, run) if show_test else None
+    tested = _confirm_shown_test(state, run) if show_test else None
     written = write_report(find_run(home, run), out, Redaction(home).redactor())
     measured = read_measurement(home, written.run)
 
@@ -285,33 +252,34 @@ def report_command(
         if measured is not None:
             show_measurement(measured)
 
-    found = (("measurement", measured), ("test", tested))
-    more = {name: value for name, value in found if value is not None}
+    fields = (("measurement", measured), ("test", tested))
+    more = {name: value for name, value in fields if value is not None}
     return Output({**asdict(written), **more} if more else written, show)
 
 
-def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
-    """Return the test tasks of a run by what became of them, after a person agreed that this is a
-    look at each.
+def _confirm_shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
+    """Return the test tasks of a run whose result changed, by how it changed.
+
+    A person confirms first that this is a further look at each of them.
     """
-    folder, found = load_run(state.config().home, run)
+    folder, run_state = load_run(state.config().home, run)
     if not is_person():
         raise Refused(
             "Which sealed tasks passed is shown to a person alone.",
             "Tell the user: `evolvable evolve report --show-test` at a terminal.",
         )
-    changed = changed_test_tasks(found)
+    changed = changed_test_tasks(run_state)
     if not changed:
         raise InvalidArgument(
             f"Run {folder.id} has not finished a sealed test.", "There is nothing of it to show."
         )
-    tasks = [task for some in changed.values() for task in some]
+    tasks = [task for task_ids in changed.values() for task in task_ids]
     confirm(
         f"This is a further look at {len(tasks)} test tasks and cannot be taken back. Show them?",
         err=state.json,
     )
     with state.library() as (library, caller):
-        record_shown_test(library, caller, folder.id, found.settings, tasks)
+        record_shown_test(library, caller, folder.id, run_state.settings, tasks)
     return changed
 
 

@@ -48,14 +48,12 @@ def round_command(
         )
         if ags is not None:
             source = AgsSource.of(library, ags)
-        return Output(
-            run_round(library, caller, settings, source or WholeSource.of(library, settings)),
-            show_round,
-        )
+        source = source or WholeSource.of(library, settings)
+        return Output(run_round(library, caller, settings, source), show_round)
 
 
 def show_round(report: RoundReport) -> None:
-    """Write what a round did."""
+    """Write the report of a round."""
     over = "sessions" if report.source == "sessions" else report.source
     say(
         f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): "
@@ -124,10 +122,8 @@ def pool_command(
         if action == "show":
             return Output(rounds.show_trial(library, number), _show_trial)
         if action == "start":
-            return Output(
-                rounds.start_trial(library, caller, number, share=share or rounds.SHARE),
-                _show_trial,
-            )
+            started = rounds.start_trial(library, caller, number, share=share or rounds.SHARE)
+            return Output(started, _show_trial)
         return Output(rounds.decide_trial(library, caller, number, action, reason), show_ended)
 
 
@@ -135,39 +131,27 @@ def _show_pool(page: PoolPage) -> None:
     if not page.trials:
         say("No version is on trial.")
         return
-    show_table(
+    heads = ["trial", "skill", "version", "state", "since"]
+    heads += ["trial arm", "incumbent", "next look", "why"]
+    rows: list[list[Any]] = [
         [
-            "trial",
-            "skill",
-            "version",
-            "state",
-            "since",
-            "trial arm",
-            "incumbent",
-            "next look",
-            "why",
-        ],
-        [
-            [
-                (str(trial.id), "bold"),
-                trial.ref,
-                f"@{trial.version} against @{trial.incumbent}",
-                trial.state,
-                local_time(trial.at),
-                _arm(trial.trial),
-                _arm(trial.control),
-                f"at {trial.next_look} a side" if trial.next_look else "",
-                trial.why or trial.reason,
-            ]
-            for trial in page.trials
-        ],
-        names=("skill",),
-        wide=("why",),
-        spare=("since", "next look", "version", "incumbent", "trial arm"),
-    )
+            (str(trial.id), "bold"),
+            trial.ref,
+            f"@{trial.version} against @{trial.incumbent}",
+            trial.state,
+            local_time(trial.at),
+            _describe_arm(trial.trial),
+            _describe_arm(trial.control),
+            f"at {trial.next_look} a side" if trial.next_look else "",
+            trial.why or trial.reason,
+        ]
+        for trial in page.trials
+    ]
+    spare = ("since", "next look", "version", "incumbent", "trial arm")
+    show_table(heads, rows, names=("skill",), wide=("why",), spare=spare)
 
 
-def _arm(arm: PoolArm) -> str:
+def _describe_arm(arm: PoolArm) -> str:
     return f"{arm.successes} of {arm.verified} ({arm.assigned} assigned)"
 
 
@@ -180,26 +164,17 @@ def _show_trial(entry: PoolEntry) -> None:
         f"{entry.reason}. {'A person' if entry.approved else f'Round {entry.since_round}'} put "
         "it on trial."
     )
-    say(
-        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to "
-        f"{entry.share:.0%} of the sessions."
-    )
+    on_trial, incumbent = _describe_arm(entry.trial), _describe_arm(entry.control)
+    share = f"Served to {entry.share:.0%} of the sessions."
+    say(f"Trial arm: {on_trial}. Incumbent: {incumbent}. {share}")
     for look in entry.looks:
-        numbers = {
-            name: look[name]
-            for name in ("look", "trial", "control", "p", "alpha", "decision", "why")
-        }
-        say(
-            "Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(
-                **numbers
-            )
-        )
-        say("  p = {p:.4f} at {alpha:.4f}: {decision}, {why}.".format(**numbers))
+        trial, control = look["trial"], look["control"]
+        counts = f"{trial[0]} of {trial[1]} against {control[0]} of {control[1]}"
+        say(f"Look {look['look']}: {counts},")
+        say(f"  p = {look['p']:.4f} at {look['alpha']:.4f}: {look['decision']}, {look['why']}.")
     if entry.ended:
-        say(
-            f"Ended {local_time(entry.ended)}: {entry.why}"
-            + (f" (operation {entry.operation})" if entry.operation else "")
-        )
+        operation = f" (operation {entry.operation})" if entry.operation else ""
+        say(f"Ended {local_time(entry.ended)}: {entry.why}{operation}")
     elif entry.next_look:
         say(f"The next look is at {entry.next_look} verified sessions of each arm.")
     if entry.diff:

@@ -1,5 +1,5 @@
-"""The commands `rspl`, the operators of Autogenesis' resource protocol, and `tool`, which approves
-what tools run.
+"""The commands `rspl`, with the operators of Autogenesis' resource protocol, and `tool`, which
+approves tools.
 """
 
 import asyncio
@@ -110,9 +110,9 @@ def _show_fields(found: object) -> None:
     fields = {name: value for name, value in vars(found).items() if value not in ("", None, [], {})}
     width = max(map(len, fields))
     for name, value in fields.items():
-        text = (
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
-        )
+        text = value
+        if not isinstance(value, str):
+            text = json.dumps(value, ensure_ascii=True, default=str)
         say(f"{name.replace('_', ' '):{width}}  {text}")
 
 
@@ -203,18 +203,13 @@ def load_contract_command(
     """
     with state.library() as (library, caller):
         found = contracts.load_contract(library, caller, version)
-    return Output(
-        found, _show_contract, ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE
-    )
+    code = ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE
+    return Output(found, _show_contract, code)
 
 
 def _show_contract(found: contracts.LoadedContract) -> None:
     rows = [
-        [
-            f"{entry.ref}@{entry.version}",
-            entry.state,
-            str(entry.values.get("use", "")),
-        ]
+        [f"{entry.ref}@{entry.version}", entry.state, str(entry.values.get("use", ""))]
         for entry in found.entries
     ]
     show_table(["resource", "state", "use"], rows, names=("resource",), wide=("use",))
@@ -262,7 +257,7 @@ def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.Reso
 
 
 def _warn_older(library: Library, caller: Caller, ref: Ref, ran: rspl.ResourceRun) -> None:
-    """Say why an older version of a tool ran than the newest."""
+    """Show why a version of a tool ran that is older than the newest."""
     if ref.kind is Kind.TOOL and not ref.version:
         head = library.store.head(ref, caller.scopes)
         if head.version is not None and ran.version != head.version:
@@ -305,16 +300,16 @@ def list_command(state: CommandContext) -> Output[dict[str, Any]]:
 
 
 def _describe_tool(library: Library, head: Head, approved: frozenset[str]) -> ListedTool:
-    runs = verbs.approved_version(library, head, approved)
+    approved_version = verbs.approved_version(library, head, approved)
+    number = approved_version.version if approved_version else None
     words, problem = list[str](), ""
     try:
         newest = verbs.tool_version(library, head, head.version or 0)
-        words, problem = (list(newest.spec.argv), "") if newest else ([], "it declares no command")
+        words = list(newest.spec.argv) if newest else []
+        problem = "" if newest else "it declares no command"
     except EvolvableError as error:
         problem = str(error)
-    return ListedTool(
-        str(head.ref), head.version or 0, runs.version if runs else None, words, problem
-    )
+    return ListedTool(str(head.ref), head.version or 0, number, words, problem)
 
 
 def _show_tools(found: list[ListedTool]) -> None:
@@ -344,15 +339,12 @@ def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
     """
     state.require_person("Approving a tool")
     with state.library() as (library, caller):
-        found = _named_version(library, ref, caller.scopes)
-        show_tool_version(library, caller, found)
+        tool = _find_version(library, ref, caller.scopes)
+        show_tool_version(library, caller, tool)
         confirm("Have you read its files, and may it run?")
-        verbs.approve_tool(library, caller, found, via="terminal")
-    result = {"ref": found.ref, "version": found.version, "digest": found.digest}
-    return Output(
-        result,
-        lambda _: say(f"{found.ref}@{found.version} may run."),
-    )
+        verbs.approve_tool(library, caller, tool, via="terminal")
+    result = {"ref": tool.ref, "version": tool.version, "digest": tool.digest}
+    return Output(result, lambda _: say(f"{tool.ref}@{tool.version} may run."))
 
 
 @command("withdraw")
@@ -364,10 +356,9 @@ def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
     state.require_person("Withdrawing a tool")
     with state.library() as (library, caller):
         versions = list[int]()
-        head = library.store.head_or_none(
-            ref.at(None),
-            caller.scopes,
-        ) or library.store.head(ref, caller.scopes)
+        store, scopes = library.store, caller.scopes
+        # The second call raises the error, which names similar resources.
+        head = store.head_or_none(ref.at(None), scopes) or store.head(ref, scopes)
         approved = verbs.approved_digests(library)
         for number in [ref.version] if ref.version else range(1, head.latest + 1):
             try:
@@ -378,18 +369,17 @@ def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
                 verbs.withdraw_tool(library, caller, found, via="terminal")
                 versions.append(number)
     result = {"ref": str(head.ref), "versions": versions}
-    return Output(
-        result, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run.")
-    )
+    text = f"{head.ref}: {count(len(versions), 'version')} may no longer run."
+    return Output(result, lambda _: say(text))
 
 
-def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolVersion:
+def _find_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolVersion:
     if ref.kind is not Kind.TOOL:
         raise InvalidArgument(f"{ref} is no tool.", f"Write tool:{ref.name} if it is one.")
     head = library.store.head(ref.at(None), scopes)
-    found = verbs.tool_version(library, head, ref.version or head.latest)
-    if found is None:
+    tool = verbs.tool_version(library, head, ref.version or head.latest)
+    if tool is None:
         raise InvalidArgument(
             f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv."
         )
-    return found
+    return tool

@@ -17,9 +17,9 @@ from evolvable_tools.verbs import approve_seen, update_resource
 def find_taskset(
     state: CommandContext, what: str, ratios: SplitRatios | None = None, *, runs: bool = False
 ) -> tuple[TaskSet, Ref | None]:
-    """Return the task set that is named, and its ref with the version when it is the library's.
+    """Return the task set of this name, and its ref with the version when it is the library's.
 
-    runs: its commands are to be run.
+    runs: its commands are to be run, so a person is asked about them.
     """
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
@@ -60,12 +60,8 @@ def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
         return
     remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
     remark(*(f"  {' '.join(words)}" for words in commands))
-    remark(
-        *(
-            f"  file {path}, {len(content):,} bytes"
-            for path, content in sorted(taskset.files.items())
-        )
-    )
+    files = sorted(taskset.files.items())
+    remark(*(f"  file {path}, {len(content):,} bytes" for path, content in files))
     confirm("Have you read them, and may they run?")
     evolution.approve(home, taskset, via="terminal")
 
@@ -73,9 +69,9 @@ def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
 def write_tasks(
     state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]
 ) -> str:
-    """Write changed files of a task set where it is from.
+    """Write changed files of a task set to its folder, or to the library for an environment.
 
-    Return what has them now: a file, a version or a proposal.
+    Return in words where they are now: a file, a version or a proposal.
     """
     if ref is None:
         return str(evolution.write_files(Path(what), files))
@@ -83,7 +79,8 @@ def write_tasks(
         head = library.store.head(ref.at(None), caller.scopes)
         now = library.store.files(head)
         if all(path in now and now[path].data == data for path, data in files.items()):
-            # An agent wrote it, the person says it.
+            # The files are the same already, and an agent may have written them: the person
+            # approves the version.
             approve_seen(library, caller, {str(head.ref): head.tree or ""})
             return f"{head.ref}@{head.version}, which you stand for now"
         reason = "its tasks were changed on the command line"

@@ -59,7 +59,9 @@ class SplitDone:
     written: str
 
 
-def _share(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _make_share_option(
+    name: str, help_text: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=help_text
     )
@@ -67,8 +69,8 @@ def _share(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable
 
 @command("check")
 @click.argument("what")
-@_share("--train", "Share of tasks without one.")
-@_share("--val", "The same for val.")
+@_make_share_option("--train", "Share of tasks without one.")
+@_make_share_option("--val", "The same for val.")
 def check_command(
     state: CommandContext, what: str, train: float, val: float
 ) -> Output[TaskSetCheck]:
@@ -91,11 +93,9 @@ def check_command(
         taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
-    sandbox = (
-        sandbox_of(choose_sandbox(state.config())).sandbox
-        if evolution.needs_commands(taskset)
-        else None
-    )
+    sandbox = None
+    if evolution.needs_commands(taskset):
+        sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
     found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
@@ -110,7 +110,7 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
     What a task asks and expects is not shown: `evolvable get` shows the file.
     """
     if what is None:
-        task_sets = _task_sets(state)
+        task_sets = _list_task_sets(state)
         return Output({"tasksets": task_sets}, lambda _: _show_task_sets(task_sets))
     taskset, _ = find_taskset(state, what)
     columns = ("id", "split", "category", "scorer", "source")  # nothing that a task asks or expects
@@ -120,18 +120,18 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
     ]
     tasks = [dict(zip(columns, row, strict=True)) for row in rows]
     listing = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
-    return Output(
-        listing,
-        lambda _: show_table(
-            ("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",)
-        ),
-    )
+    heads = ("task", *columns[1:])
+
+    def show(_: Any) -> None:
+        show_table(heads, rows, names=("task",), wide=("source",), spare=("source",))
+
+    return Output(listing, show)
 
 
 @command("split")
 @click.argument("what")
-@_share("--train", "Share to learn from.")
-@_share("--val", "Share to choose by.")
+@_make_share_option("--train", "Share to learn from.")
+@_make_share_option("--val", "Share to choose by.")
 @click.option(
     "--write",
     is_flag=True,
@@ -147,67 +147,55 @@ def split_command(
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val))
     dealt = evolution.count_unassigned(taskset)
-    written = (
-        write_tasks(state, what, ref, evolution.render_splits(taskset)) if write and dealt else ""
-    )
-    done = SplitDone(
-        taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written
-    )
+    written = ""
+    if write and dealt:
+        written = write_tasks(state, what, ref, evolution.render_splits(taskset))
+    sizes, categories = count_by_split(taskset), count_by_category(taskset.tasks)
+    done = SplitDone(taskset.name, sizes, categories, dealt, written)
     return Output(done, lambda _: _show_split(done, write))
 
 
 def _ask_about_templates(taskset: TaskSet) -> str:
-    """Show a person the templates of a task set, with two tasks of each, and return
-    what they are.
+    """Show a person the templates of a task set, with two tasks of each, and return the answer.
+
+    The answer says whether the templates are all kinds of tasks, examples of them, or none.
     """
     templates = evolution.find_task_templates(taskset)
     say(f"These {len(taskset.tasks):,} tasks look like {count(len(templates), 'template')}:")
     for template in templates:
-        say(
-            f"  {count(template.tasks, 'task')}, such as",
-            *(f"    {text}" for text in template.examples),
-        )
+        say(f"  {count(template.tasks, 'task')}, such as")
+        say(*(f"    {text}" for text in template.examples))
     say(
-        "What are they?", "  1  all the kinds of tasks that there are: a claim is about these kinds"
-    )
-    say(
+        "What are they?",
+        "  1  all the kinds of tasks that there are: a claim is about these kinds",
         "  2  examples, and there are more kinds",
         "  3  they only read alike: each task is another one",
     )
-    number = int(
-        ask(
-            "Answer",
-            type=click.Choice(["1", "2", "3"]),
-            default="2",
-        )
-    )
+    number = int(ask("Answer", type=click.Choice(["1", "2", "3"]), default="2"))
     return str(list(evolution.Alike)[number - 1])
 
 
-def _task_sets(state: CommandContext) -> list[OneTaskSet]:
+def _list_task_sets(state: CommandContext) -> list[OneTaskSet]:
     task_sets = []
     with state.library() as (library, caller):
         for head in library.store.heads(Kind.ENVIRONMENT):
+            ref = str(head.ref)
             try:
                 taskset, _ = evolution.load_taskset(library, caller, head.ref)
-                task_sets.append(
-                    OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset))
-                )
+                sizes = count_by_split(taskset)
             except EvolvableError as error:
-                task_sets.append(
-                    OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error))
-                )
+                task_sets.append(OneTaskSet(ref, 0, {}, _shorten_problem(ref, error)))
+            else:
+                task_sets.append(OneTaskSet(ref, len(taskset.tasks), sizes))
     return task_sets
 
 
-def _short_problem(ref: str, error: EvolvableError) -> str:
+def _shorten_problem(ref: str, error: EvolvableError) -> str:
     """Return why a task set cannot be read, short enough for a cell of a table."""
     problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
-    more = (
-        f" (`evolvable evolve taskset check {ref}` shows {len(problems) - 1} more)"
-        if len(problems) > 1
-        else ""
-    )
+    more = ""
+    if len(problems) > 1:
+        more = f" (`evolvable evolve taskset check {ref}` shows {len(problems) - 1} more)"
     return f"{problems[0][:_MAX_PROBLEM]}{more}"
 
 
@@ -216,11 +204,7 @@ def _show_check(found: TaskSetCheck) -> None:
     say("")
     for finding in found.remarks:
         level = str(finding.level)
-        say_labelled(
-            f"{level}: ",
-            finding.text,
-            _STYLES[level] if level != "note" else "",
-        )
+        say_labelled(f"{level}: ", finding.text, _STYLES[level] if level != "note" else "")
         if finding.hint:
             say(f"  {finding.hint}")
     tests = found.sizes.get("test", 0)
@@ -239,20 +223,11 @@ def _show_check(found: TaskSetCheck) -> None:
 
 
 def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) -> None:
-    show_table(
-        ["category", *sizes],
-        [
-            *(
-                [name, *(f"{number:,}" for number in row.values())]
-                for name, row in categories.items()
-            ),
-            [
-                ("all", "bold"),
-                *((f"{number:,}", "bold") for number in sizes.values()),
-            ],
-        ],
-        names=("category",),
-    )
+    rows: list[list[Any]] = [
+        [name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()
+    ]
+    rows.append([("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())])
+    show_table(["category", *sizes], rows, names=("category",))
 
 
 def _show_task_sets(task_sets: list[OneTaskSet]) -> None:
@@ -264,20 +239,17 @@ def _show_task_sets(task_sets: list[OneTaskSet]) -> None:
         )
         return
     splits = ("train", "val", "test")
-    show_table(
-        ["task set", "tasks", *splits, "problem"],
+    heads = ["task set", "tasks", *splits, "problem"]
+    rows = [
         [
-            [
-                task_set.ref,
-                f"{task_set.tasks:,}",
-                *(f"{task_set.sizes.get(split, 0):,}" for split in splits),
-                task_set.problem,
-            ]
-            for task_set in task_sets
-        ],
-        names=("task set",),
-        wide=("problem",),
-    )
+            task_set.ref,
+            f"{task_set.tasks:,}",
+            *(f"{task_set.sizes.get(split, 0):,}" for split in splits),
+            task_set.problem,
+        ]
+        for task_set in task_sets
+    ]
+    show_table(heads, rows, names=("task set",), wide=("problem",))
 
 
 def _show_split(done: SplitDone, write: bool) -> None:

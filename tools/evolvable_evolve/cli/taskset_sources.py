@@ -82,10 +82,10 @@ def from_sessions_command(
             asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
             if draft.found:  # a part of what was approved
                 evolution.approve(state.config().home, draft.taskset, via="terminal")
-        found = (
-            draft.outcome if dry_run else evolution.propose_session_tasks(library, caller, draft)
-        )
-    return Output(found, _show_found)
+        outcome = draft.outcome
+        if not dry_run:
+            outcome = evolution.propose_session_tasks(library, caller, draft)
+    return Output(outcome, _show_found)
 
 
 def _show_found(found: evolution.SessionTaskSet) -> None:
@@ -164,11 +164,9 @@ def import_command(
 
 
 def _show_imported(table: ImportedTable) -> None:
-    skipped = (
-        f"; {count(table.skipped, 'row')} without question or answer, or told before"
-        if table.skipped
-        else ""
-    )
+    skipped = ""
+    if table.skipped:
+        skipped = f"; {count(table.skipped, 'row')} without question or answer, or told before"
     say(f"{table.ref}: {count(table.tasks, 'task')}{skipped}.")
     if table.proposal is not None:
         remark(f"It waits: `evolvable inbox show {table.proposal}`.")

@@ -46,10 +46,15 @@ MAX_SESSIONS = 100
 """Sessions that are read for tasks, the newest first."""
 
 _SESSIONS = "sessions"
+"""The value of --from for finished sessions, which are also the default."""
+
 # In this order: the first client that is signed in does the tasks where none is named.
 _CLIENT_MODELS = {"claude": "sonnet", "codex": "gpt-5-codex"}
-# --json has all of them.
+"""Client -> the model that it does the tasks with."""
+
 _SHOWN_ANSWERS = 5
+"""Tasks whose answers are shown; --json has all of them."""
+
 _LIMITS = ("cost", "tokens", "calls")
 
 
@@ -135,9 +140,8 @@ def try_command(
     if arguments["every"] == (skill is not None):
         raise click.UsageError("Name one skill, or give --all.")
     host = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
-    limits = {
-        name: arguments[f"max_{name}"] for name in _LIMITS if arguments[f"max_{name}"] is not None
-    }
+    given_limits = {name: arguments[f"max_{name}"] for name in _LIMITS}
+    limits = {name: limit for name, limit in given_limits.items() if limit is not None}
     options = {
         "test_repeats": arguments["repeats"],
         "concurrency": arguments["concurrency"],
@@ -145,12 +149,13 @@ def try_command(
         **limits,
     }
     with state.library() as (library, caller):
-        refs = (
-            [_require_skill(library, caller, skill)]
-            if skill is not None
-            else _own_skills(library, caller)
-        )
-        specs = [_executor(name, host) for name in dict.fromkeys(arguments["executors"] or ("",))]
+        if skill is not None:
+            refs = [_require_skill(library, caller, skill)]
+        else:
+            refs = _list_own_skills(library, caller)
+        specs = [
+            _choose_executor(name, host) for name in dict.fromkeys(arguments["executors"] or ("",))
+        ]
         judge = arguments["judge"] or next(iter(host.answering("judge")), "")
         task_list = _gather_tasks(state, library, caller, refs, source, prompts, judge)
         task_list = _approve_part(state, task_list, _leave_out(task_list, arguments["leave_out"]))
@@ -160,18 +165,16 @@ def try_command(
             return Output(plan, show_plan)
         if not state.json:
             show_plan(plan)
-            executor_names = ", then by ".join(map(_executor_name, specs))
-            say(
-                "The tasks are done by "
-                f"{executor_names}{': so many trials under each' if len(specs) > 1 else ''}."
-            )
+            executor_names = ", then by ".join(map(_name_executor, specs))
+            each = ": so many trials under each" if len(specs) > 1 else ""
+            say(f"The tasks are done by {executor_names}{each}.")
         if is_person() and not limits:
             task_list = _approve_part(state, task_list, _choose_tasks(task_list))
         ask_about_commands(state, task_list.taskset)
         if not limits:
             confirm("Begin?")
         runs = [start_try(library, caller, host, refs, task_list, spec, options) for spec in specs]
-    return _drive_runs(state, runs, list(map(_executor_name, specs)))
+    return _drive_runs(state, runs, list(map(_name_executor, specs)))
 
 
 def _drive_runs(
@@ -192,9 +195,7 @@ def _drive_runs(
 
 
 def _show_by_model(results: Mapping[str, TryResult]) -> None:
-    """Show the answer under each executor, then the answers to each task side by side,
-    by executor.
-    """
+    """Show the answer under each executor, then the answers to each task side by side."""
     for name, result in results.items():
         say(f"{name}:")
         for skill in result.skills:
@@ -208,29 +209,23 @@ def _show_by_model(results: Mapping[str, TryResult]) -> None:
         for skill in result.skills if len(result.skills) == 1 else ():
             for task_answers in skill.answers:
                 rows.setdefault(task_answers.task, []).append((name, task_answers))
-    changed = [
-        own for own in rows.values() if any(_score_change(task_answers) for _, task_answers in own)
-    ]
-    for own in sorted(
-        changed, key=lambda own: -max(abs(_score_change(task_answers)) for _, task_answers in own)
-    )[:_SHOWN_ANSWERS]:
-        say(f"{own[0][1].task}: {own[0][1].prompt[:80]}")
-        for name, task_answers in own:
-            scores = " without, ".join(
-                f"{score:.2f}"
-                for score in (task_answers.score_without or 0.0, task_answers.score_with or 0.0)
-            )
-            say(
-                f"  {name} ({scores} with): "
-                f"{_word_difference(task_answers.without, task_answers.with_skill)[:200]}"
-            )
+
+    def largest_change(by_executor: list[tuple[str, TaskAnswers]]) -> float:
+        return max(abs(_compute_score_change(task_answers)) for _, task_answers in by_executor)
+
+    changed = [by_executor for by_executor in rows.values() if largest_change(by_executor)]
+    changed.sort(key=largest_change, reverse=True)
+    for by_executor in changed[:_SHOWN_ANSWERS]:
+        _, first = by_executor[0]
+        say(f"{first.task}: {first.prompt[:80]}")
+        for name, task_answers in by_executor:
+            without, with_skill = task_answers.score_without or 0.0, task_answers.score_with or 0.0
+            words = _mark_changed_words(task_answers.without, task_answers.with_skill)
+            say(f"  {name} ({without:.2f} without, {with_skill:.2f} with): {words[:200]}")
 
 
 def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
-    """Return a part of tasks.
-
-    Where a person approved the commands of the whole, those of the part are approved too.
-    """
+    """Return a part of a list of tasks, approved where a person approved the whole list."""
     if not whole.tasks or not evolution.list_commands(part.taskset):
         return part
     # An approval is of exact files. A part of them runs nothing that the whole did not.
@@ -240,19 +235,19 @@ def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) 
 
 
 def _require_skill(library: Library, caller: Caller, skill: Ref) -> Ref:
-    """Return the skill. Raises NoSuchResource: a wrong name is told before anything else."""
+    """Return the skill. Raises NoSuchResource, before a person is asked anything."""
     library.store.head(skill, caller.scopes)
     return skill
 
 
-def _own_skills(library: Library, caller: Caller) -> list[Ref]:
+def _list_own_skills(library: Library, caller: Caller) -> list[Ref]:
     heads = [head for head in library.store.heads(Kind.SKILL) if head.version is not None]
     if not heads:
         raise InvalidArgument("The library has no skill.", "`evolvable setup` imports yours.")
     return [head.ref.at(None) for head in heads]
 
 
-def _executor(name: str, host: HostContext) -> dict[str, Any]:
+def _choose_executor(name: str, host: HostContext) -> dict[str, Any]:
     """Return the executor that is named, else the only registered one, else a client that is signed
     in.
 
@@ -264,12 +259,12 @@ def _executor(name: str, host: HostContext) -> dict[str, Any]:
         name = registered[0]
     if not name:
         path = host.environment.get("PATH")
-        clients = [
-            client
-            for client in _CLIENT_MODELS
+        signed_in = (
+            f"{client}:{model}"
+            for client, model in _CLIENT_MODELS.items()
             if client in host.credentials and shutil.which(client, path=path)
-        ]
-        name = next((f"{client}:{_CLIENT_MODELS[client]}" for client in clients), "")
+        )
+        name = next(signed_in, "")
     if not name:
         raise InvalidArgument(
             "No client is signed in, and no executor is named.",
@@ -279,7 +274,7 @@ def _executor(name: str, host: HostContext) -> dict[str, Any]:
     return parse_executor_spec(name, commands, host.models)
 
 
-def _executor_name(spec: Mapping[str, Any]) -> str:
+def _name_executor(spec: Mapping[str, Any]) -> str:
     kind, model = str(spec.get("kind")), spec.get("model")
     return str(spec.get("name") or (f"{kind}:{model}" if model else kind))
 
@@ -302,39 +297,39 @@ def _gather_tasks(
         ref = Ref.parse(source)
         task_list = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
         searched = evolution.find_searched(library.store.home, ref, refs)
-        return task_list.without(
-            {task.id: searched[task.id] for task in task_list.tasks if task.id in searched}
-        )
+        known = [task.id for task in task_list.tasks if task.id in searched]
+        return task_list.without({task_id: searched[task_id] for task_id in known})
     if source and source != _SESSIONS:
         return evolution.tasks_of_table(Path(source))
     places = read_machine(state.config().project).transcripts
     page = list_sessions(
         places, library.store.backend.observations.ingested_session, MAX_SESSIONS, None
     )
-    draft = evolution.draft_from_sessions(
-        library, [Path(session.path) for session in page.sessions if session.taken != "skipped"]
-    )
+    paths = [Path(session.path) for session in page.sessions if session.taken != "skipped"]
+    draft = evolution.draft_from_sessions(library, paths)
     if draft.found and is_person() and evolution.list_commands(draft.taskset):
         ask_about_commands(state, draft.taskset)
     if draft.found and evolution.is_approved(state.config().home, draft.taskset):
-        sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
-        links = {
-            task: evolution.linked_folders(task_links) for task, task_links in draft.links.items()
-        }
-        host = CommandHost(sandbox=sandbox, hidden=(state.config().home,), links=links)
-        asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
-        if draft.found:  # a part of what was approved
-            approved = evolution.tasks_of_draft(draft, judged=bool(judge))
-            if approved.tasks:
-                evolution.approve(state.config().home, approved.taskset, via="terminal")
+        _try_checks(state, draft, judged=bool(judge))
     if not state.json:
-        remark(
-            *(
-                f"{number:,} sessions without a task: {why}"
-                for why, number in draft.left_out.items()
-            )
-        )
+        left_out = draft.left_out.items()
+        remark(*(f"{number:,} sessions without a task: {why}" for why, number in left_out))
     return evolution.tasks_of_draft(draft, judged=bool(judge))
+
+
+def _try_checks(state: CommandContext, draft: Any, *, judged: bool) -> None:
+    """Run the checks of a draft, which drops tasks, and approve the tasks that are left."""
+    home = state.config().home
+    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
+    links = {task: evolution.linked_folders(folders) for task, folders in draft.links.items()}
+    host = CommandHost(sandbox=sandbox, hidden=(home,), links=links)
+    asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
+    if not draft.found:
+        return
+    # A part of the approved set, so a person approved its commands already.
+    kept = evolution.tasks_of_draft(draft, judged=judged)
+    if kept.tasks:
+        evolution.approve(home, kept.taskset, via="terminal")
 
 
 def _leave_out(task_list: TryTaskList, numbers: str) -> TryTaskList:
@@ -342,19 +337,14 @@ def _leave_out(task_list: TryTaskList, numbers: str) -> TryTaskList:
     tasks = task_list.tasks
     try:
         chosen = [int(number) for number in numbers.replace(",", " ").split()]
-        return task_list.without(
-            {tasks[at - 1].id: "you left it out" for at in chosen if _in_range(at, len(tasks))}
-        )
+        are_tasks = all(1 <= number <= len(tasks) for number in chosen)
     except ValueError:
+        are_tasks = False
+    if not are_tasks:
         raise click.UsageError(
             f"{ascii(numbers)} names no tasks; such as 2,5 of 1 to {len(tasks)}."
-        ) from None
-
-
-def _in_range(number: int, most: int) -> bool:
-    if not 1 <= number <= most:
-        raise ValueError
-    return True
+        )
+    return task_list.without({tasks[number - 1].id: "you left it out" for number in chosen})
 
 
 def _choose_tasks(task_list: TryTaskList) -> TryTaskList:
@@ -366,29 +356,24 @@ def _choose_tasks(task_list: TryTaskList) -> TryTaskList:
 
 
 def show_plan(plan: TryPlan) -> None:
-    """Show the tasks of a trial and what it takes."""
+    """Show the tasks of a trial and its cost."""
     say(f"{count(len(plan.tasks), 'task')} from {plan.source}, each with its check:")
     for number, task in enumerate(plan.tasks, 1):
-        say(
-            f"{number:3}  {' '.join(task.prompt.split())[:90]}",
-            f"     {task.check}",
-        )
+        say(f"{number:3}  {' '.join(task.prompt.split())[:90]}", f"     {task.check}")
     show_left_out(plan.left_out)
-    arms = (
-        "with and without"
-        if len(plan.skills) == 1
-        else f"under {len(plan.skills)} skills and without"
-    )
+    arms = "with and without"
+    if len(plan.skills) != 1:
+        arms = f"under {len(plan.skills)} skills and without"
     say(
         f"Each {arms}, up to {plan.repeats} times: about {plan.likely} trials, "
         f"{plan.most} at most.",
         f"A skill that fixes one task in four is found in {plan.found:.0%} of cases. No "
         f"difference is said of more than {ceil(100 * plan.difference)} points.",
     )
-    say(_costs_text(plan))
+    say(_describe_costs(plan))
 
 
-def _costs_text(plan: TryPlan) -> str:
+def _describe_costs(plan: TryPlan) -> str:
     parts = []
     if plan.dollars is not None:
         parts.append(f"${plan.dollars[0]:.2f} (${plan.dollars[1]:.2f} at most)")
@@ -402,7 +387,7 @@ def _costs_text(plan: TryPlan) -> str:
 
 
 def show_try(result: TryResult) -> None:
-    """Show the answer first, then what it rests on."""
+    """Show the answer first, then its figures and the answers to tasks."""
     if not result.skills:
         say(f"No answer yet: {result.why or result.state}.")
         remark(f"`evolvable evolve continue {result.run}` goes on with it.")
@@ -418,29 +403,30 @@ def show_try(result: TryResult) -> None:
 
 
 def _show_answers(trial: SkillTrial) -> None:
-    """Show both answers to the tasks where they differ most: what only one of them has stands in
-    brackets.
+    """Show both answers to the tasks whose scores differ most.
+
+    Words that only one answer has stand in brackets.
     """
-    changed = [task_answers for task_answers in trial.answers if _score_change(task_answers)]
-    for task_answers in sorted(changed, key=lambda answers: -abs(_score_change(answers)))[
-        :_SHOWN_ANSWERS
-    ]:
+    changed = [
+        task_answers for task_answers in trial.answers if _compute_score_change(task_answers)
+    ]
+    changed.sort(key=lambda answers: -abs(_compute_score_change(answers)))
+    for task_answers in changed[:_SHOWN_ANSWERS]:
         say(
             f"{task_answers.task} ({task_answers.score_without:.2f} without, "
             f"{task_answers.score_with:.2f} with): {task_answers.prompt[:80]}"
         )
-        say(f"  {_word_difference(task_answers.without, task_answers.with_skill)[:400]}")
+        words = _mark_changed_words(task_answers.without, task_answers.with_skill)
+        say(f"  {words[:400]}")
 
 
-def _score_change(task_answers: TaskAnswers) -> float:
-    return (
-        0.0
-        if task_answers.score_with is None or task_answers.score_without is None
-        else task_answers.score_with - task_answers.score_without
-    )
+def _compute_score_change(task_answers: TaskAnswers) -> float:
+    if task_answers.score_with is None or task_answers.score_without is None:
+        return 0.0
+    return task_answers.score_with - task_answers.score_without
 
 
-def _word_difference(before: str, after: str) -> str:
+def _mark_changed_words(before: str, after: str) -> str:
     """Return two texts as one: [-words of the first alone-] and {+words of the second alone+}."""
     forms = {"=": "{}", "-": "[-{}-]", "+": "{{+{}+}}"}
     return " ".join(

@@ -1,5 +1,5 @@
-"""Evolution: searching for better resources with tasks, and promoting only what a sealed test
-carries.
+"""Evolution: search for better resources with tasks, and promote only those that pass a sealed
+test.
 
 Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what
 programs are measured on; `RunState` is the state that follows from the ledger. The packages within

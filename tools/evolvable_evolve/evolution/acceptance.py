@@ -58,9 +58,9 @@ def _pass_static_gate(
         )
     if record["passed"]:
         return "", None
-    return record["why"], CandidateDecision.DUPLICATE if record[
-        "duplicate"
-    ] else CandidateDecision.REFUSED
+    is_duplicate = record["duplicate"]
+    decision = CandidateDecision.DUPLICATE if is_duplicate else CandidateDecision.REFUSED
+    return record["why"], decision
 
 
 def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateDecision | None]:
@@ -97,25 +97,25 @@ def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str
 
     Tasks without any are left out.
     """
-    found = values_by_task(trials, program, lambda trial: trial.score)
-    return {task: sum(values) / len(values) for task, values in found.items()}
+    scores = values_by_task(trials, program, lambda trial: trial.score)
+    return {task: sum(values) / len(values) for task, values in scores.items()}
 
 
 def values_by_task(
     trials: Sequence[Trial], program: str | None, of: Callable[[Trial], float | None]
 ) -> dict[str, list[float]]:
-    """Return by task a value of each trial that counted, under any program where none is named;
-    None is left out.
+    """Return by task the values of the trials that counted, without None.
+
+    program: None for trials under any program. of: returns the value of a trial.
     """
-    found: dict[str, list[float]] = {}
+    by_task: dict[str, list[float]] = {}
     for trial in trials:
-        if (
-            trial.outcome.counts
-            and program in (None, trial.program)
-            and (value := of(trial)) is not None
-        ):
-            found.setdefault(trial.task, []).append(value)
-    return found
+        if not trial.outcome.counts or program not in (None, trial.program):
+            continue
+        value = of(trial)
+        if value is not None:
+            by_task.setdefault(trial.task, []).append(value)
+    return by_task
 
 
 def record_decision(
@@ -131,19 +131,17 @@ def record_decision(
     state = run.state
     members = state.frontier if frontier is None else frontier
     # The staged gate keeps one program: a replaced one is no longer the best, whatever it scored.
-    those = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
+    digests = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
     measured = [
-        candidate
-        for candidate in map(state.candidates.__getitem__, those)
-        if candidate.mean is not None
+        state.candidates[digest] for digest in digests if state.candidates[digest].mean is not None
     ]
     # Of equals the smaller is the best, then the older.
-    now = max(measured, key=lambda candidate: (candidate.rank, -candidate.iteration), default=None)
+    now = max(measured, key=lambda member: (member.rank, -member.iteration), default=None)
     best = now.digest if now else state.best
-    # An indecisive result says nothing about the search, so it is no stall.
-    stalls = (
-        0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
-    )
+    stalls = 0
+    if best == state.best:
+        # An indecisive result says nothing about the search, so it is no stall.
+        stalls = state.stalls + (decision is not CandidateDecision.INDECISIVE)
     run.journal.note(
         "decided",
         iteration=state.iteration,
@@ -198,18 +196,16 @@ class EvaluationPlan:
 def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan) -> CostEstimate:
     """Return the estimate from these trials, all of which counted.
 
-    Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
+    Raises BudgetTooSmall when a limit is too low to find and test one candidate.
     """
     low, high, floor = plan.low, plan.high, plan.floor
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
     costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
     calls, limit = [usage.calls for usage in usages], run.settings.limit
-    what = (
-        "a measurement"
-        if run.settings.purpose == "measure"
-        else "finding and testing a single candidate"
-    )
+    what = "finding and testing a single candidate"
+    if run.settings.purpose == "measure":
+        what = "a measurement"
     spent = (
         ("dollars", limit.cost, costs),
         ("tokens", limit.tokens, tokens),
@@ -220,19 +216,15 @@ def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan)
         if most is not None and least > most:
             takes = f"the {least:,.0f} that {what} takes ({floor} evaluations)"
             hint = "Raise it and continue, or take fewer tasks."
-            raise BudgetTooSmall(
-                f"The budget of {most:g} {unit} is below {takes}.",
-                hint,
-            )
+            raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
     # One trial without a price makes the sum unknown.
     cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
-    return CostEstimate(
-        (low, high), (low * min(tokens), high * max(tokens)), cost, floor, plan.likely
-    )
+    token_range = (low * min(tokens), high * max(tokens))
+    return CostEstimate((low, high), token_range, cost, floor, plan.likely)
 
 
 NO_SKILL = Program()
-"""The arm without anything: literally empty."""
+"""The arm without any resource."""
 
 
 class ExecutorFailing(EvolvableError):
@@ -241,8 +233,8 @@ class ExecutorFailing(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class SearchGate:
-    """A gate of a search: it accepts or rejects candidates. The sealed test that follows is the
-    same for all gates.
+    """A gate of a search, which accepts or rejects candidates. The sealed test after it is the same
+    for all gates.
 
     calibrate: takes the run to CALIBRATED, with its pilot. gather: returns the evidence that an
     iteration begins with. evaluate, commit: the operators of these names. end_reason: returns why
@@ -251,10 +243,7 @@ class SearchGate:
     """
 
     calibrate: Callable[[RunContext], Awaitable[None]]
-    gather: Callable[
-        [RunContext, Program, Mapping[str, Any]],
-        Awaitable[Sequence[Evidence]],
-    ]
+    gather: Callable[[RunContext, Program, Mapping[str, Any]], Awaitable[Sequence[Evidence]]]
     evaluate: Callable[[RunContext, Program, Program], Awaitable[EvaluationResult]]
     commit: Callable[[RunContext, EvaluationResult], CommitResult]
     end_reason: Callable[[RunContext, int], str]
@@ -262,24 +251,20 @@ class SearchGate:
 
 
 async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan) -> None:
-    """Take the run to CHECKED: estimate what it takes by its first trials.
+    """Take the run to CHECKED: estimate its cost by its first trials.
 
     Raises ExecutorFailing, BudgetTooSmall.
     """
     # Failures of an earlier pilot are not reused under a new name.
     batch = f"pilot/{run.state.pilots + 1}"
-    pilot = await run.measure(
-        [(run.base, task, 0) for task in tasks[:PILOT_TRIALS]],
-        batch,
-    )
+    pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
     # A crash counts as a failed task, but says that the executor does not work.
     counted = [
         trial for trial in pilot if trial.outcome.counts and not trial.detail.startswith(CRASHED)
     ]
     if not counted:
-        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(
-            "."
-        )
+        detail = next((trial.detail for trial in pilot if trial.detail), "it did not say why")
+        why = detail.rstrip(".")
         run.note("pilot", why=why)
         hint = (
             "Fix it, then continue the run, or start another where the task set or the program "
@@ -315,22 +300,24 @@ async def calibrate_judge(
             if (record["by"], record["known"]) == (model.name, sample_digest)
         ]
         if earlier:
-            found = scorers.JudgeCalibration.from_record(earlier[-1])
+            calibration = scorers.JudgeCalibration.from_record(earlier[-1])
         else:
-            found = await scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            calibration = await scorers.run_judge_calibration(
+                _PaidJudge(run, model), rubric, samples
+            )
             run.note(
                 "judge",
                 by=model.name,
                 label=model.label,
                 known=sample_digest,
-                calibration=asdict(found),
-                agreement=found.agreement,
-                passed=found.passes,
+                calibration=asdict(calibration),
+                agreement=calibration.agreement,
+                passed=calibration.passes,
                 about=rubric[:200],
                 warning=scorers.family_warning(run.settings.executor, model.name, label),
             )
-        scorers.check_calibration(found)
-        judging.calibrations[scorers.rubric_digest(rubric)] = found
+        scorers.check_calibration(calibration)
+        judging.calibrations[scorers.rubric_digest(rubric)] = calibration
     return scorers.JudgeScorer(_PaidJudge(run, model), judging.calibrations)
 
 

@@ -76,9 +76,8 @@ class RunRecipe:
             raise NodeMismatch(
                 f"its sandbox is {sandbox}, and trials of the run have {self.sandbox}"
             )
-        executor = make_executor(
-            self.spec, host, TaskSet("", (task,), {**self.files, **self.own}, "", ""), directory
-        )
+        taskset = TaskSet("", (task,), {**self.files, **self.own}, "", "")
+        executor = make_executor(self.spec, host, taskset, directory)
         # The same settings can lead to another program on another machine.
         if executor.fingerprint != self.fingerprint:
             raise NodeMismatch(
@@ -89,15 +88,15 @@ class RunRecipe:
 
 
 def node_host(container: tuple[str, ...], hidden: tuple[Path, ...]) -> HostContext:
-    """Return what this node offers to trials: its programs and its sandbox, and nothing of its
-    environment or keys.
+    """Return the host of trials on this node: its programs and its sandbox, without its environment
+    and keys.
     """
     environment = environment_inside(os.environ, os.environ.get("HOME", "/tmp"))
     return HostContext(environment, sandbox=SandboxChoice(container), hidden=hidden)
 
 
 def why_not_on_nodes(settings: RunSettings, host: HostContext, taskset: TaskSet) -> str:
-    """Return what keeps the trials of a run from a cluster, '' when they can go there."""
+    """Return why the trials of a run cannot go to a cluster, '' when they can."""
     kind = str(settings.executor.get("kind"))
     if kind not in ON_NODES:
         return f"the executor {kind} needs a key or a sign-in, and a cluster is sent none"
@@ -136,11 +135,9 @@ def check_backend(settings: RunSettings, host: HostContext, taskset: TaskSet) ->
         )
     if is_wanted and not why and find_spec("ray") is None:
         raise RayMissing()
-    return (
-        [f"The trials run on this machine and not on the Ray cluster: {why}."]
-        if is_wanted and why
-        else []
-    )
+    if not is_wanted or not why:
+        return []
+    return [f"The trials run on this machine and not on the Ray cluster: {why}."]
 
 
 def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> RayCluster | None:
@@ -152,9 +149,9 @@ def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> Ra
     where = settings.backend.partition(":")[0]
     if where == "ray":
         return host.cluster or RayCluster(environment=host.environment)
-    return (
-        host.cluster if where == "auto" and not why_not_on_nodes(settings, host, taskset) else None
-    )
+    if where != "auto" or why_not_on_nodes(settings, host, taskset):
+        return None
+    return host.cluster
 
 
 def make_local_backend(parts: RunParts) -> TrialBackend:
@@ -163,8 +160,10 @@ def make_local_backend(parts: RunParts) -> TrialBackend:
     A run that starts commands has processes, which end with the driver.
     """
     where = parts.settings.backend
-    processes = parts.runs_commands if where not in ("tasks", "processes") else where == "processes"
-    return ProcessBackend() if processes else AsyncioBackend()
+    in_processes = where == "processes"
+    if where not in ("tasks", "processes"):
+        in_processes = parts.runs_commands
+    return ProcessBackend() if in_processes else AsyncioBackend()
 
 
 async def open_trial_backend(
@@ -210,7 +209,6 @@ def _ship(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
     The program itself, the first word, is that of each node.
     """
     command, own = list(spec.get("command", ())), dict[str, bytes]()
-    # Not the first word: every node has its own program.
     for number, word in enumerate(command[1:], 1):
         if Path(word).is_absolute() and Path(word).is_file():
             name = f"{SHIPPED}/{number}/{Path(word).name}"

@@ -1,8 +1,8 @@
 """Answers that a judge scored differently, shown to a person before adoption without the names of
 the programs.
 
-A judge may prefer what the person does not. The answers are those of train and validation: to see
-answers of the sealed test would be a further look at its tasks.
+A judge may prefer answers that the person does not. The answers are those of train and validation:
+to see answers of the sealed test would be a further look at its tasks.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
-# A person reads so many with care.
+# A choice, not measured: a person reads so many with care.
 MAX_PAIRS = 5
 """The most pairs of answers that a person compares."""
 
-# Four or more of five happen by chance in less than one case of five.
+# By chance four or more of five happen in 6 of 32 cases, where both answers are equally good.
 MIN_DOUBT = 4
 """Preferred answers of the base from which on adoption asks again."""
 
@@ -98,18 +98,17 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
     folder, state = load_run(library.store.home, run)
     if not state.settings.get("judge") or read_preferences(state) is not None:
         return []
-    prompts, passes = (
-        _judged_prompts(library, caller, state),
-        float(state.settings.get("fail_below", 1.0)),
-    )
-    answers = _answers_of(read_records(folder), state, passes)
+    prompts = _load_judged_prompts(library, caller, state)
+    passes = float(state.settings.get("fail_below", 1.0))
+    answers = _collect_answers(read_records(folder), state, passes)
     seed, redactor = state.settings.get("seed", 0), library.redactor()
     pairs = []
     # By a hash of the seed, so that a second call shows the same pairs.
     for task in sorted(answers, key=lambda task: _draw_hash(seed, "task", task)):
-        differing = (
-            None if prompts is not None and task not in prompts else _differing(answers[task])
-        )
+        # Only tasks that a judge scores; without the task set their prompts are not known.
+        if prompts is not None and task not in prompts:
+            continue
+        differing = _find_differing(answers[task])
         if differing is None:
             continue
         redacted = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
@@ -130,7 +129,7 @@ def record_preferences(
     pairs: Sequence[BlindPair],
     choices: Sequence[str],
 ) -> AnswerPreferences:
-    """Record what a person preferred of each pair, and return the counts.
+    """Record the preference of a person for each pair, and return the counts.
 
     Raises NoSuchRun, LedgerBusy, and Refused for a caller that is no person.
     """
@@ -166,7 +165,9 @@ def _draw_hash(seed: object, what: str, task: str) -> bytes:
     return hashlib.sha256(f"{seed} blind {what} {task}".encode()).digest()
 
 
-def _judged_prompts(library: Library, caller: Caller, state: RunState) -> Mapping[str, str] | None:
+def _load_judged_prompts(
+    library: Library, caller: Caller, state: RunState
+) -> Mapping[str, str] | None:
     """Return the prompts of the tasks that a judge scores, by task; None where the task set is
     gone.
     """
@@ -179,40 +180,33 @@ def _judged_prompts(library: Library, caller: Caller, state: RunState) -> Mappin
 
 
 _Answers = dict[str, dict[bool, str]]
-"""By arm, `base` or `finalist`: whether an answer passed, and the last one that did or did not."""
+"""By arm, `base` or `finalist`: the last answer that passed (True), and the last that did not."""
 
 
-def _answers_of(
+def _collect_answers(
     records: Iterable[LedgerRecord], state: RunState, passes: float
 ) -> dict[str, _Answers]:
     """Return the answers of both programs to the tasks that are not in the sealed test, by task."""
     arms = {state.base: Preference.BASE, state.finalist: Preference.FINALIST}
-    found: dict[str, _Answers] = {}
+    answers: dict[str, _Answers] = {}
     for record in records:
         trial: Mapping[str, Any] = record["trial"] if record["type"] == "trial" else {}
-        if (
-            trial.get("program") not in arms
-            or trial["task"] not in state.tasks
-            or trial["score"] is None
-        ):
+        if trial.get("program") not in arms or trial["task"] not in state.tasks:
             continue
-        if TrialOutcome(trial["outcome"]).counts and trial["output"].strip():
-            own = found.setdefault(trial["task"], {}).setdefault(
-                arms[trial["program"]],
-                {},
-            )
-            own[trial["score"] >= passes] = trial["output"]
-    return found
+        if trial["score"] is None or not TrialOutcome(trial["outcome"]).counts:
+            continue
+        if trial["output"].strip():
+            of_arm = answers.setdefault(trial["task"], {}).setdefault(arms[trial["program"]], {})
+            of_arm[trial["score"] >= passes] = trial["output"]
+    return answers
 
 
-def _differing(answers: _Answers) -> tuple[str, str] | None:
-    """Return an answer of the base and one of the finalist of which the judge passed one; None
-    without such.
+def _find_differing(answers: _Answers) -> tuple[str, str] | None:
+    """Return an answer of the base and one of the finalist of which the judge passed exactly one.
+
+    Return None where there is no such pair.
     """
-    base, finalist = (
-        answers.get(Preference.BASE, {}),
-        answers.get(Preference.FINALIST, {}),
-    )
+    base, finalist = answers.get(Preference.BASE, {}), answers.get(Preference.FINALIST, {})
     # First a pair that the judge counts as a gain: such pairs led to the promotion.
     for passed in (False, True):
         if passed in base and (not passed) in finalist:

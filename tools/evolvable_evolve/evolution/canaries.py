@@ -116,7 +116,7 @@ def _make_record(task: Task) -> dict[str, Any]:
 
 
 def _make_token(expected: str) -> tuple[str, str]:
-    """Return an answer of the same form that nobody can guess, and the part that tells it."""
+    """Return an answer of the same form that nobody can guess, and the made-up part of it."""
     if re.search(r"\d", expected):
         token = str(secrets.randbelow(9 * 10 ** (_MIN_TOKEN - 1)) + 10 ** (_MIN_TOKEN - 1))
         return re.sub(r"\d+(?:[.,]\d+)*", token, expected, count=1), token
@@ -127,10 +127,9 @@ def _make_token(expected: str) -> tuple[str, str]:
 
 def _to_task(record: dict[str, Any], like: Task) -> Task:
     own = {name: record[name] for name in ("id", "prompt", "expected")}
+    digest = f"canary {record['id']} {record['token']}"
     # Exact, because it is never meant to pass.
-    return replace(
-        like, **own, scorer=ScorerSpec("exact"), digest=f"canary {record['id']} {record['token']}"
-    )
+    return replace(like, **own, scorer=ScorerSpec("exact"), digest=digest)
 
 
 def describe_cheating(name: str, planted: int, cheated: Sequence[str]) -> str:
@@ -139,6 +138,6 @@ def describe_cheating(name: str, planted: int, cheated: Sequence[str]) -> str:
     It names none of them: the id of a canary begins with that of a test task.
     """
     return (
-        f"{name} gave the answers of {len(cheated)} of {planted} canary tasks, which"
-        " nobody can have who did not read the expected answers: nothing that it scored counts."
+        f"{name} gave the answers of {len(cheated)} of {planted} canary tasks, which nobody can "
+        "have who did not read the expected answers: nothing that it scored counts."
     )

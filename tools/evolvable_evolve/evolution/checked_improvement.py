@@ -1,9 +1,9 @@
-"""One round of the operators without a task set: answers that were checked are the evidence and the
+"""One round of the operators without a task set: checked answers are the evidence and the
 evaluation.
 
-Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and
-measures; so it can record every answer and every measurement, and a second call of a round that was
-interrupted repeats nothing.
+Reflect, Select, Improve, Evaluate and Commit work as in a search. The caller asks the model and
+measures, and records every answer and measurement. A second call of an interrupted round therefore
+repeats nothing.
 """
 
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
@@ -101,7 +101,7 @@ class ProgramImprovement:
 
 @dataclass
 class _Round:
-    """One round. ask, measure: of the caller. The fields below are filled in as it goes."""
+    """One round. ask, measure: of the caller. The fields from `summary` on are set by its steps."""
 
     ask: AskModel
     measure: MeasurePairs
@@ -133,24 +133,20 @@ class _Round:
 
     async def select(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
         """Return the plans without intents that create, split, merge or remove parts."""
-        plans = [
-            replace(
-                plan, intents=tuple(intent for intent in plan.intents if intent.op in _OPERATIONS)
-            )
-            for plan in hypotheses
-        ]
-        return [plan for plan in plans if plan.intents]
+        plans = []
+        for plan in hypotheses:
+            intents = tuple(intent for intent in plan.intents if intent.op in _OPERATIONS)
+            if intents:
+                plans.append(replace(plan, intents=intents))
+        return plans
 
     async def build(self, program: Program, changes: Sequence[EditPlan]) -> Program:
         """Return the program with a builder's edits. Raises InvalidEdit, MaskViolation."""
         after = program
         for plan in changes:
-            answer = await self.ask(
-                builder_question(after, plan, redactor=self.redactor, kinds=KINDS)
-            )
-            after = apply_edits(
-                after, parse_edits(answer, plan, MAX_CHANGES), kinds=KINDS, max_edits=MAX_CHANGES
-            )
+            question = builder_question(after, plan, redactor=self.redactor, kinds=KINDS)
+            edits = parse_edits(await self.ask(question), plan, MAX_CHANGES)
+            after = apply_edits(after, edits, kinds=KINDS, max_edits=MAX_CHANGES)
         # The builder may write any field of a head, so the result is checked and not its intent.
         _check_heads(program, after)
         return after
@@ -158,7 +154,7 @@ class _Round:
     async def evaluate(self, candidate: Program, against: Program) -> EvaluationResult:
         """Return the result of the pairs.
 
-        A candidate that spoils a passed task is not safe, whatever it improves.
+        A candidate that spoils a passed task is not safe, even if it improves others.
         """
         self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
         # Before anything is measured: a candidate that leaks tasks would pass them.
@@ -205,12 +201,19 @@ async def improve_program(
         _commit_if_gained,
     )
     try:
-        ended = await step([_evidence(answer) for answer in answers], program)
+        ended = await step([_make_evidence(answer) for answer in answers], program)
     # A bad answer of a model ends this round as a rejection, and not the work of the caller.
     except (InvalidPlan, InvalidEdit, MaskViolation) as error:
         ended = CommitResult(program, False, error.text)
-    found = (work.summary, work.candidate, work.changed, tuple(work.pairs))
-    return ProgramImprovement(ended.program, ended.accepted, ended.why, *found)
+    return ProgramImprovement(
+        ended.program,
+        ended.accepted,
+        ended.why,
+        work.summary,
+        work.candidate,
+        work.changed,
+        tuple(work.pairs),
+    )
 
 
 def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
@@ -223,17 +226,13 @@ def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
     return commit_if_better(evaluated)
 
 
-def _evidence(answer: CheckedAnswer) -> Evidence:
+def _make_evidence(answer: CheckedAnswer) -> Evidence:
     outcome = TrialOutcome.PASS if answer.passed else TrialOutcome.FAIL
     trial = Trial(
         "", answer.task.id, "", 0, outcome, float(answer.passed), ModelUsage(), 0.0, answer.answer
     )
-    return Evidence(
-        answer.task,
-        trial,
-        answer.passed,
-        "it works, and must go on working" if answer.passed else "",
-    )
+    reason = "it works, and must go on working" if answer.passed else ""
+    return Evidence(answer.task, trial, answer.passed, reason)
 
 
 def _check_heads(before: Program, after: Program) -> None:
@@ -244,7 +243,7 @@ def _check_heads(before: Program, after: Program) -> None:
     if old.keys() != new.keys():
         raise MaskViolation("No part may come or go here.", "Change what is there.")
     for ref in changed_parts(before, after):
-        was, now = (_granting_fields(part) for part in (old[ref], new[ref]))
+        was, now = (_read_granting_fields(part) for part in (old[ref], new[ref]))
         if was != now:
             names = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
             raise MaskViolation(
@@ -252,6 +251,6 @@ def _check_heads(before: Program, after: Program) -> None:
             )
 
 
-def _granting_fields(part: ProgramPart) -> Mapping[str, Any]:
+def _read_granting_fields(part: ProgramPart) -> Mapping[str, Any]:
     fields = parse_document(part.main or b"").fields
     return {name: value for name, value in fields.items() if name not in _FREE_FIELDS}

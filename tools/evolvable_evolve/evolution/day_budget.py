@@ -19,7 +19,7 @@ _DAY = 24 * 3600.0  # seconds
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a person allows callers that are no person to start: executors, a planner, and the
+    """The limits of runs that callers start who are no person: executors, a planner, and the
     spending of a day.
 
     executors: by the texts that name them; the first is the default. day: of all such runs of 24
@@ -95,27 +95,17 @@ class Allowance:
         """Return what both allow: the executors of both, the lower limits, and a planner only where
         they agree.
         """
-        pairs = {
-            limit_field.name: (
-                getattr(self.day, limit_field.name),
-                getattr(other.day, limit_field.name),
-            )
-            for limit_field in fields(SpendLimit)
-        }
-        # No limit on one side leaves that of the other.
-        limits = {
-            name: min((value for value in pair if value is not None), default=None)
-            for name, pair in pairs.items()
-        }
+        limits: dict[str, Any] = {}
+        for limit in fields(SpendLimit):
+            both = (getattr(self.day, limit.name), getattr(other.day, limit.name))
+            # No limit on one side leaves that of the other.
+            limits[limit.name] = min((value for value in both if value is not None), default=None)
         common = tuple(executor for executor in self.executors if executor in other.executors)
-        return Allowance(
-            common,
-            self.planner if self.planner == other.planner else "handoff",
-            SpendLimit(**limits),
-        )
+        planner = self.planner if self.planner == other.planner else "handoff"
+        return Allowance(common, planner, SpendLimit(**limits))
 
     def rest(self, requested: SpendLimit, spent: Mapping[str, float], name: str) -> SpendLimit:
-        """Return what one more run may spend. spent: in the last 24 hours, with the number of uses
+        """Return the limits of one more run. spent: in the last 24 hours, with the number of uses
         without a price. Raises Refused.
         """
         # Spending without a price cannot be held against a limit in money.
@@ -140,11 +130,11 @@ class Allowance:
 
 
 class RunBill(Protocol):
-    """Bill of a run, by its ledger."""
+    """The bill of a run, by its ledger."""
 
     @property
     def cost(self) -> float:
-        """US dollars, of what has a price."""
+        """US dollars, of the uses with a price."""
 
     @property
     def tokens(self) -> int:
@@ -156,7 +146,7 @@ class RunBill(Protocol):
 
     @property
     def unpriced(self) -> int:
-        """How many pieces of work have no price."""
+        """The number of uses without a price."""
 
 
 def no_spending() -> dict[str, float]:

@@ -60,7 +60,7 @@ class BasePreferred(Refused):
 
 @dataclass(frozen=True)
 class AdoptedChange:
-    """What adoption changed in one resource. None: it was or is not there."""
+    """The change of one resource by an adoption. before, after: its versions, None for none."""
 
     ref: str
     before: int | None
@@ -81,7 +81,7 @@ class Adoption(ChangeReview):
 
 @dataclass(frozen=True)
 class AdoptionPreview(ChangeReview):
-    """What an adoption would make live, for the person who decides.
+    """The change that an adoption would make live, for the person who decides.
 
     preferences: None before answers were compared.
     """
@@ -106,12 +106,12 @@ class AdoptionUndone:
 
 @translate_damage
 def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> AdoptionPreview:
-    """Return what `adopt` would make live, and change nothing.
+    """Return the change that `adopt` would make live, and change nothing.
 
     Raises NotPromoted, NoSuchRun, and InvalidArgument for a run that has nothing to adopt.
     """
     folder, state = load_run(home, run)
-    digest, base, finalist = _chosen_change(folder, state, unproven)
+    digest, base, finalist = _load_chosen_change(folder, state, unproven)
     review = review_change(base, finalist)
     verdict, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
     return AdoptionPreview(
@@ -145,7 +145,7 @@ def adopt(
         raise InvalidArgument(
             f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}."
         )
-    digest, base, finalist = _chosen_change(folder, state, unproven)
+    digest, base, finalist = _load_chosen_change(folder, state, unproven)
     preferences = read_preferences(state)
     if preferences is not None and preferences.doubtful and not base_preferred:
         hint = (
@@ -158,20 +158,15 @@ def adopt(
     with Ledger.open(folder.ledger) as ledger:
         puts = _plan_puts(library, caller, state, base, finalist)
         adopted = _publish_puts(library, caller, folder, state, digest, puts, reason)
-        ledger.append(
-            "adopted",
-            {
-                "operation": adopted.operation,
-                "candidate": digest,
-                "unproven": state.verdict.get("verdict") != "PROMOTE",
-                "changes": [
-                    [change.ref, change.before, change.after] for change in adopted.changes
-                ],
-            },
-        )
-    return replace(
-        adopted, warnings=[*warnings, *adopted.warnings], **asdict(review_change(base, finalist))
-    )
+        record = {
+            "operation": adopted.operation,
+            "candidate": digest,
+            "unproven": state.verdict.get("verdict") != "PROMOTE",
+            "changes": [[change.ref, change.before, change.after] for change in adopted.changes],
+        }
+        ledger.append("adopted", record)
+    review = asdict(review_change(base, finalist))
+    return replace(adopted, warnings=[*warnings, *adopted.warnings], **review)
 
 
 @translate_damage
@@ -185,12 +180,8 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
         raise InvalidArgument(f"Run {folder.id} is not adopted.", "There is nothing to take back.")
     with Ledger.open(folder.ledger) as ledger:
         operation = state.adoption["operation"]
-        done = undo(
-            library,
-            caller,
-            reason or f"adoption of run {folder.id} taken back",
-            operation=operation,
-        )
+        reason = reason or f"adoption of run {folder.id} taken back"
+        done = undo(library, caller, reason, operation=operation)
         # Without an operation nothing was left to take back, and the adoption stays recorded.
         if done.operation is not None:
             ledger.append("unadopted", {"operation": done.operation, "undone": operation})
@@ -199,14 +190,14 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
 
 def _is_live(library: Library, state: RunState) -> bool:
     """Return whether the adopted versions are still live; anybody may have undone the operation."""
-    heads = [
-        (library.store.head_or_none(Ref.parse(ref)), after)
-        for ref, _, after in state.adoption["changes"]
-    ]
-    return all((head.version if head else None) == after for head, after in heads)
+    for ref, _, after in state.adoption["changes"]:
+        head = library.store.head_or_none(Ref.parse(ref))
+        if (head.version if head else None) != after:
+            return False
+    return True
 
 
-def _chosen_change(
+def _load_chosen_change(
     folder: RunDirectory, state: RunState, unproven: bool
 ) -> tuple[str, Program, Program]:
     """Return the finalist's digest, the base, and the finalist, which differ.
@@ -215,14 +206,12 @@ def _chosen_change(
     """
     if state.settings.get("purpose") == "measure":
         if state.settings.get("mode") == SOLUTION_MODE:
-            text, hint = (
-                "compared answers in rounds and left the program as it is",
-                "Use --rounds to answer in rounds.",
-            )
+            text = "compared answers in rounds and left the program as it is"
+            hint = "Use --rounds to answer in rounds."
         else:
             text, hint = "measured what is there", "Adopt the run that found it."
         raise InvalidArgument(f"Run {folder.id} {text}: it has nothing to adopt.", hint)
-    digest = _chosen_digest(folder, state, unproven)
+    digest = _choose_digest(folder, state, unproven)
     base, finalist = folder.program(state.base), folder.program(digest)
     if not changed_parts(base, finalist):
         text = f"The finalist of run {folder.id} is what is there already: it has nothing to adopt."
@@ -230,13 +219,13 @@ def _chosen_change(
     return digest, base, finalist
 
 
-def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
+def _choose_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
+    """Return the digest of the finalist. Raise NotPromoted where it may not be adopted."""
     verdict = state.verdict.get("verdict")
     # The narrower claim of a small task set is adopted like an unproven one: by a person who says
     # so.
-    if verdict == "PROMOTE" or (
-        unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")
-    ):
+    is_allowed = bool(state.finalist) and verdict not in ("HARMFUL", "DISQUALIFIED")
+    if verdict == "PROMOTE" or (unproven and is_allowed):
         return state.finalist
     if not verdict:
         raise NotPromoted(
@@ -249,7 +238,7 @@ def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """One resource as it will be; no files: it is removed. version: its present one, 0 for none."""
+    """One resource to write. version: its present one, 0 for none. files: {} to remove it."""
 
     ref: Ref
     version: int
@@ -276,9 +265,8 @@ def _plan_puts(
         # content.
         if (head.tree if head and now else "") != (pin["tree"] if pin else ""):
             was = f"version {pin['version']}" if pin else "nothing"
-            drifted.append(
-                f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})"
-            )
+            present = f"version {now}" if now else "not there"
+            drifted.append(f"{ref} (measured against {was}, now {present})")
         before = library.store.files(head) if head and now else {}
         puts.append(_Put(ref, now, _put_files(finalist.by_ref.get(name), before)))
     if drifted:
@@ -298,6 +286,7 @@ def _publish_puts(
     puts: Sequence[_Put],
     reason: str,
 ) -> Adoption:
+    """Write the resources in one operation, or none of them, and return the adoption."""
     candidate, verdict = state.candidates[digest], state.verdict
     why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
     summary = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
@@ -318,7 +307,7 @@ def _publish_puts(
                     tx.put(put.ref, put.files, expected_version=put.version)
                     tx.bind_new([] if put.version else library.working_copies.free_places(put.ref))
                 tx.approve(proposal, why)
-    # Without it the proposals of a failed adoption would wait in the inbox.
+    # The proposals of a failed adoption must not wait in the inbox.
     except BaseException:
         for id_ in ids:
             verbs.reject(library, id_, "the adoption failed", evolution)
@@ -330,13 +319,13 @@ def _publish_puts(
     # After the transaction: working copies are written from the versions that it made.
     warnings = [
         line
-        for w in tx.written
-        if w.changed
-        for line in library.checkout([w.ref], created=w.version == 1)
+        for write in tx.written
+        if write.changed
+        for line in library.checkout([write.ref], created=write.version == 1)
     ]
     operation = tx.operation.id if tx.operation else None
-    undo = f"evolvable evolve adopt --undo {folder.id}"
-    return Adoption(folder.id, digest, operation, changes, undo, warnings)
+    undo_command = f"evolvable evolve adopt --undo {folder.id}"
+    return Adoption(folder.id, digest, operation, changes, undo_command, warnings)
 
 
 def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
@@ -386,9 +375,9 @@ def monitor_adoptions(
 ) -> list[MonitoredAdoption]:
     """Compare every adoption with the version before it, and propose once to take back a worse one.
 
-    A version is worse where its interval lies wholly below the other. Raises LedgerBusy.
+    A version is worse where its interval lies wholly below that of the other. Raises LedgerBusy.
     """
-    found = []
+    monitored = []
     for folder, state in iter_run_states(library.store.home):
         adoption = state.adoption
         if not adoption or adoption.get("undone"):
@@ -400,15 +389,16 @@ def monitor_adoptions(
             if (comparison := _compare_versions(library, *change)) is not None
         ]
         verdicts = {comparison.verdict for comparison in compared}
-        verdict = "worse" if "worse" in verdicts else "better" if verdicts == {"better"} else "open"
+        verdict = "better" if verdicts == {"better"} else "open"
+        if "worse" in verdicts:
+            verdict = "worse"
         # Proposed once: a person who rejected it is not asked again.
         proposals = list(state.watched.get("proposals", ()))
         if verdict == "worse" and propose and not proposals:
             proposals = _propose_rollback(library, caller, folder, adoption["operation"], compared)
-        found.append(
-            MonitoredAdoption(folder.id, adoption["operation"], compared, verdict, proposals)
-        )
-    return found
+        operation = adoption["operation"]
+        monitored.append(MonitoredAdoption(folder.id, operation, compared, verdict, proposals))
+    return monitored
 
 
 def _compare_versions(
@@ -424,18 +414,21 @@ def _compare_versions(
         if attempt.used and attempt.outcome in _KNOWN_ENDS
     ]
     old, new = (
-        _success_rate([end for used_version, end in ends if used_version == version])
+        _count_successes([end for used_version, end in ends if used_version == version])
         for version in (before, after)
     )
     verdict = "open"
     if old.n >= MIN_KNOWN_ENDS and new.n >= MIN_KNOWN_ENDS:
-        verdict = "worse" if new.high < old.low else "better" if new.low > old.high else "open"
+        if new.high < old.low:
+            verdict = "worse"
+        elif new.low > old.high:
+            verdict = "better"
     return VersionComparison(str(ref), old, new, verdict)
 
 
-def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
-    successes = outcomes.count(Outcome.SUCCEEDED)
-    return Share(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
+def _count_successes(outcomes: Sequence[Outcome | None]) -> Share:
+    succeeded = outcomes.count(Outcome.SUCCEEDED)
+    return Share(succeeded, len(outcomes), *wilson_interval(succeeded, len(outcomes)))
 
 
 def _propose_rollback(

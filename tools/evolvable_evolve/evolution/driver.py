@@ -70,8 +70,7 @@ async def drive_run(
     host: HostContext,
     stop: Callable[[], bool] = lambda: False,
 ) -> RunState:
-    """Take a run as far as it comes and return its state: decided, stopped, or waiting for an
-    answer.
+    """Drive a run until it is decided, stopped, or waits for an answer, and return its state.
 
     The ledger records what ends it early. Raises LedgerBusy when another process drives it,
     LedgerDamaged, RunTampered.
@@ -84,11 +83,11 @@ async def drive_run(
         raise LedgerBusy(
             f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it."
         ) from None
-    # After the lock is held: in between the run would look abandoned.
+    # Only once the lock is held: without lock and mark the run would look abandoned.
     folder.mark_driver_starting(False)
     try:
         async with _open_run(library, caller, folder, host, stop) as (run, parts, backend):
-            await _until_stopped(run, _drive(run, parts, backend))
+            await _run_until_stopped(run, _drive(run, parts, backend))
         return load_run_state(folder)
     finally:
         lock.release()
@@ -103,19 +102,17 @@ async def _drive(
     backend: of this machine, where models are asked.
     """
     executor, judging = parts.executor, parts.judging
+    needs_canary = run_context.executor_kind(run.settings.executor).needs_canary
     # Once for each fingerprint: a changed executor has to pass again.
-    if (
-        run_context.executor_kind(run.settings.executor).needs_canary
-        and run.state.canary != executor.fingerprint
-    ):
+    if needs_canary and run.state.canary != executor.fingerprint:
         with run.budget.reserving(ModelUsage()) as settle:
-            found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
-            settle(found.usage)
-        run.note_attempts(("", "canary"), found.attempts)
-        run.record_cost("", "canary", found.usage, executor.label)
-        if not found.passed:
-            raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
-        run.note("canary", fingerprint=found.fingerprint)
+            canary = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
+            settle(canary.usage)
+        run.note_attempts(("", "canary"), canary.attempts)
+        run.record_cost("", "canary", canary.usage, executor.label)
+        if not canary.passed:
+            raise CanaryFailed(f"The canary did not pass: {canary.why}.", "Nothing was measured.")
+        run.note("canary", fingerprint=canary.fingerprint)
     if judging is not None:
         model = RemoteModel(judging.judge.judge_model, backend, run.folder.workspaces)
         run.judge = await calibrate_judge(run, judging, model, executor.label)
@@ -127,7 +124,9 @@ async def _drive(
         run.sealed.decide(run.folder.id, run.state.finalist)
 
 
-async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, None, None]) -> None:
+async def _run_until_stopped(
+    run: run_context.RunContext, drive: Coroutine[None, None, None]
+) -> None:
     """Drive a run and record why it ended early. A request to stop cancels the work under way."""
     driving = asyncio.create_task(drive)
     try:
@@ -138,8 +137,7 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
                 driving.cancel()
                 break
         await driving
-    # The question or the held candidate is in the ledger, and the state says what the run waits
-    # for.
+    # No end to record: the question or the held candidate is in the ledger already.
     except (NeedsAnswer, run_context.NeedsPerson):
         return
     except (asyncio.CancelledError, run_context.RunStopped):
@@ -150,13 +148,9 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
     except EvolvableError as error:
         run.journal.note("stopped", why=error.text, trouble=True)
     except Exception as error:  # a defect of ours: the status shows it, and the process still fails
-        run.journal.note(
-            "stopped",
-            why=f"it failed: {type(error).__name__}: {error}",
-            trouble=True,
-        )
+        run.journal.note("stopped", why=f"it failed: {type(error).__name__}: {error}", trouble=True)
         raise
-    # Trials under way end before the ledgers are closed.
+    # The caller closes the ledgers, so trials under way end before.
     finally:
         driving.cancel()
         await asyncio.gather(driving, return_exceptions=True)
@@ -170,6 +164,9 @@ async def _open_run(
     host: HostContext,
     stop: Callable[[], bool],
 ) -> AsyncIterator[tuple[run_context.RunContext, run_context.RunParts, TrialBackend]]:
+    """Yield the context of a run, its parts and the backend of this machine, and close them at the
+    end.
+    """
     # Both ledgers at once: a run that opens its test must be able to record it.
     with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
         journal = Journal(ledger)
@@ -190,23 +187,20 @@ async def _open_run(
             await local.close()
             raise
         budget = RunBudget(settings.limit, clock=time.monotonic)
-        make_runner = _runner_factory(parts, folder, host, backend, budget)
+        make_runner = _make_runner_factory(parts, folder, host, backend, budget)
         # The search's ledger is counted by its runner, but nothing has a runner for the test yet.
         budget.add_ledger(test_ledger)
         open_tasks, test = hold_out_test(parts.taskset)
+        home, refs = library.store.home, tuple(pin.ref for pin in settings.program)
+        looks, opened = TestAccessLog.in_library(home), OpenedTaskLog.in_library(home)
+        sealed = HeldOutTest(test, looks, partial(make_runner, test_ledger), opened, refs)
         run = run_context.RunContext(
             folder,
             journal,
             settings,
             open_tasks.train,
             open_tasks.val,
-            HeldOutTest(
-                test,
-                TestAccessLog.in_library(library.store.home),
-                partial(make_runner, test_ledger),
-                OpenedTaskLog.in_library(library.store.home),
-                tuple(pin.ref for pin in settings.program),
-            ),
+            sealed,
             make_runner(ledger, open_tasks.files),
             _place_proposer(parts.proposer_model, local, folder),
             budget,
@@ -239,7 +233,7 @@ def _place_proposer(
     return RemoteModel(model, local, folder.workspaces) if isinstance(model, ModelSpec) else model
 
 
-def _runner_factory(
+def _make_runner_factory(
     parts: run_context.RunParts,
     folder: RunDirectory,
     host: HostContext,

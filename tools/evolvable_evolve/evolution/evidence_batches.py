@@ -21,7 +21,7 @@ from evolvable_evolve.evolution.search_operators import (
 from evolvable_evolve.evolution.task import Task, Trial
 
 CONFIRMING_REPEAT = FIRST_FRESH + 2_000
-"""The repeat from which on a lone failure is run again, after those of the comparisons."""
+"""The first repeat number of the runs that confirm a lone failure, above those of comparisons."""
 
 MOST_BATCHES = 4
 """The most batches that are drawn for one proposal.
@@ -62,12 +62,7 @@ async def gather_failures(
         part = order[number * size : (number + 1) * size]
         if not part or any(_fails(run, trial) for _, trial in results):
             break
-        results = await _measure_batch(
-            run,
-            parent,
-            part,
-            f"train/{selected['iteration']}/{number}",
-        )
+        results = await _measure_batch(run, parent, part, f"train/{selected['iteration']}/{number}")
         drawn += results
     # All drawn tasks count as batched, so that the next proposal sees others.
     note_rolled(run, selected, drawn)
@@ -86,10 +81,7 @@ async def _measure_batch(
     if len(failed) == 1 and trials[failed[0]].cached:
         at = failed[0]
         repeat = CONFIRMING_REPEAT + run.state.iteration
-        [again] = await run.measure(
-            [(parent, tasks[at], repeat)],
-            f"{label}/again",
-        )
+        [again] = await run.measure([(parent, tasks[at], repeat)], f"{label}/again")
         # Without a result the first one stands.
         trials[at] = again if again.outcome.counts else trials[at]
     return list(zip(tasks, trials, strict=True))

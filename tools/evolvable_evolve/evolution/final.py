@@ -1,9 +1,9 @@
 """The final test of a run: one finalist against the base, on tasks that the search never saw.
 
 The staged test makes a claim about tasks like these. The order of the groups is drawn before a task
-is opened. Each stage opens its tasks, measures the base and the finalist side by side, and ends the
-test when the gain is significant or unlikely to become so. Unopened tasks stay sealed. Vetoes need
-no further test tasks: no skill at all is compared on validation tasks.
+is opened. Each stage opens its tasks and measures the base and the finalist side by side. It ends
+the test when the gain is significant or unlikely to become so. Unopened tasks stay sealed. Vetoes
+need no further test tasks: no skill at all is compared on validation tasks.
 
 The narrow test of a small task set asks whether the finalist is better on exactly these tasks. It
 takes the tasks whose failures and answers no proposer saw, with fresh repeats of both arms.
@@ -15,6 +15,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
+from math import ceil
 from statistics import fmean
 from typing import Any
 
@@ -56,15 +57,15 @@ from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 SMALL_GAIN = 0.25
 """The gain in the search under which later stages run each task more often under each arm.
 
-The gain in the search was selected and is mostly larger than the true one."""
+The gain in the search was selected and is mostly larger than the true one.
+"""
 
 VETO_REPEAT = 5_000
-"""The repeat from which on validation tasks are run for the comparison with no skill."""
-
+"""The first repeat number of validation tasks in the comparison with no skill."""
 
 FinalistChoice = Callable[[RunContext], Awaitable[tuple[RunCandidate, float] | None]]
-"""Returns the finalist of a search with its gain there, None where nothing is better
-than the base.
+"""Returns the finalist of a search with its gain there, None where nothing is better than the
+base.
 """
 
 
@@ -104,9 +105,9 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     # A continued run keeps the design that it recorded before it opened a task.
-    by_stage = state.stage_repeats or (
-        (least,) * STAGES if state.looks else plan_repeats(run, gain)
-    )
+    by_stage = state.stage_repeats
+    if not by_stage:
+        by_stage = (least,) * STAGES if state.looks else plan_repeats(run, gain)
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
@@ -135,10 +136,10 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
                 ruling = Ruling.NOT_SUPPORTED
                 why += f" But no skill at all did better still on val, by {-veto['gain']:.1%}."
         # Last, because the judge is asked about many answers.
-        if ruling is Ruling.PROMOTE and (
-            pleased := await ask_about_style(run, tasks, measured.trials, program)
-        ):
-            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
+        if ruling is Ruling.PROMOTE:
+            pleased = await ask_about_style(run, tasks, measured.trials, program)
+            if pleased:
+                ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
         why = f"{error} The test was opened and not finished."
         record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
@@ -168,10 +169,7 @@ async def measure_stages(
         ]
         # Spread evenly, so that no place tells a canary.
         for at, canary in enumerate(canaries if number == 0 else (), 1):
-            requests.insert(
-                at * len(requests) // (len(canaries) + 1),
-                (program, canary.task, 0),
-            )
+            requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
         trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
         arms, label = [run.base, program], f"test/alone-{number + 1}"
         trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
@@ -184,16 +182,14 @@ def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
     """Return how often each stage runs its tasks under each arm: more later where the search showed
     a small gain.
 
-    It follows from what was known before a task of the test was seen, so the level of the test does
-    not change.
+    It follows from figures that were known before a task of the test was seen, so the level of the
+    test does not change.
     """
-    least = run.settings.staged_repeats
-    if (
-        run.settings.test_repeats
-        or gain >= SMALL_GAIN
-        or budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size)
-    ):
-        return (least,) * STAGES
+    same = (run.settings.staged_repeats,) * STAGES
+    if run.settings.test_repeats or gain >= SMALL_GAIN:
+        return same
+    if budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size):
+        return same
     return LATER_REPEATS
 
 
@@ -206,10 +202,7 @@ def plan_stages(
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.group or task.id, []).append(task)
-    drawn = sorted(
-        groups,
-        key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest(),
-    )
+    drawn = sorted(groups, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
     stages: list[list[Task]] = [[] for _ in shares]
     ends, done = [share * len(tasks) for share in accumulate(shares[:-1])], 0
     for name in drawn:
@@ -221,17 +214,16 @@ def plan_stages(
 
 
 async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, Any]:
-    """Return how the finalist compares with no skill at all, by fresh runs of both on validation
-    tasks.
+    """Return the comparison of the finalist with no skill at all, by fresh runs of both on
+    validation tasks.
 
-    First half of them run, then, where it is not ahead, the rest, and where it is behind then, all
-    once more.
+    Half of the tasks run first. The rest follow where the finalist is not ahead, and all of them
+    once more where it is behind after that.
     """
-    # Rounded up.
-    half = -(-len(run.val) // 2)
+    half = ceil(len(run.val) / 2)
     differences: list[float] = []
     scores: tuple[list[float], list[float]] = ([], [])
-    # After the first half only a lead of two tasks ends it, later a tie does.
+    # Tasks, repeat, and the lead in tasks that ends it: two after the first half, later a tie.
     rounds = ((run.val[:half], 0, 2.0), (run.val[half:], 0, 0.0), (run.val, 1, 0.0))
     for number, (tasks, again, enough) in enumerate(rounds, 1):
         requests = [
@@ -285,12 +277,11 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         return
     count = sum(narrow_sizes(len(run.val), run.sealed.size))
     if not count:
-        why = f"A claim on these tasks alone takes {MIN_NARROW_TASKS} of val and test, and a test."
-        record_no_test(
-            run,
-            Ruling.INDECISIVE,
-            f"There are too few tasks for a claim; the test was not opened. {why}",
+        why = (
+            "There are too few tasks for a claim; the test was not opened. A claim on these tasks "
+            f"alone takes {MIN_NARROW_TASKS} of val and test, and a test."
         )
+        record_no_test(run, Ruling.INDECISIVE, why)
         return
     repeats = run.settings.test_repeats or NARROW_REPEATS
     # Only before the first look: an opened test is finished with what is left.
@@ -300,21 +291,17 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
     try:
         measured = await measure_arms(run, finalist, repeats, with_val=True)
     except BudgetSpent as error:
-        record_no_test(
-            run,
-            Ruling.INDECISIVE,
-            f"{error} The test was opened and not finished.",
-            finalist.digest,
-        )
+        why = f"{error} The test was opened and not finished."
+        record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
     result = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    ruling, why = narrow_ruling(
-        result, measured, narrow_level(run.settings, measured.look), repeats
-    )
-    if ruling is Ruling.BETTER_HERE and (
-        pleased := await ask_about_style(run, measured.measured, measured.trials, measured.arms[1])
-    ):
-        ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
+    level = narrow_level(run.settings, measured.look)
+    ruling, why = narrow_ruling(result, measured, level, repeats)
+    if ruling is Ruling.BETTER_HERE:
+        program = measured.arms[1]
+        pleased = await ask_about_style(run, measured.measured, measured.trials, program)
+        if pleased:
+            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), result)
 
 
@@ -328,23 +315,16 @@ def narrow_ruling(
         f"{repeats} runs of each"
     )
     if measured.cheated:
-        return Ruling.DISQUALIFIED, describe_cheating(
-            "The finalist", measured.canary_count, measured.cheated
-        )
+        why = describe_cheating("The finalist", measured.canary_count, measured.cheated)
+        return Ruling.DISQUALIFIED, why
     if not is_covered(result, planned):
         missing = " and ".join(f"{number} of {planned}" for number in result.missing)
-        return (
-            Ruling.INDECISIVE,
-            f"Too many trials have no score: {missing} of the base and of the finalist.",
-        )
+        why = f"Too many trials have no score: {missing} of the base and of the finalist."
+        return Ruling.INDECISIVE, why
     if result.p_worse <= alpha:
-        return (
-            Ruling.HARMFUL,
-            f"It is worse on these tasks: {tally} (p = {result.p_worse:.2g} for worse).",
-        )
+        why = f"It is worse on these tasks: {tally} (p = {result.p_worse:.2g} for worse)."
+        return Ruling.HARMFUL, why
+    why = f"{tally} (p = {result.p:.2g}, needed {alpha:.2g})."
     if result.p > alpha:
-        return Ruling.NOT_SUPPORTED, f"{tally} (p = {result.p:.2g}, needed {alpha:.2g})."
-    return (
-        Ruling.BETTER_HERE,
-        f"{tally} (p = {result.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks.",
-    )
+        return Ruling.NOT_SUPPORTED, why
+    return Ruling.BETTER_HERE, f"{why} It says nothing of other tasks."

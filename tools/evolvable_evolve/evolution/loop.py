@@ -49,13 +49,28 @@ async def run_search(run: RunContext, gate: SearchGate) -> None:
     optimizer, why = open_optimizer(run), ""
     while not why:
         # An iteration that was cut off is finished before the end is looked for.
-        why = "" if run.state.step else _stop_reason(run, optimizer, gate)
+        why = "" if run.state.step else _find_stop_reason(run, optimizer, gate)
         if not why:
             try:
                 await run_iteration(run, optimizer, gate)
             except BudgetSpent as error:
                 why = str(error)
     run.note("searched", why=why)
+
+
+# They are not the candidate's fault, so no decision on it is recorded.
+_NOT_OF_THE_CANDIDATE = (
+    BudgetSpent,
+    RunStopped,
+    NeedsAnswer,
+    NeedsPerson,
+    NoAnswer,
+    TrialsFailing,
+    RunTampered,
+    LedgerError,
+    TryAgain,
+)
+"""Errors that end an iteration before its candidate is decided on."""
 
 
 async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> None:
@@ -66,17 +81,14 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
     parent, step = run.program(record["parent"]), compose_step(run, optimizer, gate)
     try:
         if record.get("merge"):
-            merged = await Improve(partial(search_operators.merge_runs, run), run.mask)(
-                parent, run.merged
-            )
+            improve = Improve(partial(search_operators.merge_runs, run), run.mask)
+            merged = await improve(parent, run.merged)
             committed = step.commit(await step.evaluate(merged, parent))
-        elif record.get(
-            "without"
-        ):  # an older version tried here to leave out the edits of a candidate
+        # An older version tried here to leave out the edits of a candidate.
+        elif record.get("without"):
             built = run.state.step.get("built", {}).get("candidate", "")
-            acceptance.record_decision(
-                run, CandidateDecision.NO_PROPOSAL, "edits are no longer left out", built
-            )
+            why = "edits are no longer left out"
+            acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, why, built)
             return
         else:
             evidence = await gate.gather(run, parent, record)
@@ -87,26 +99,12 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
                 )
                 return
             committed = await step(evidence, parent)
-    # These are not the candidate's fault, so no decision on it is recorded.
-    except (
-        BudgetSpent,
-        RunStopped,
-        NeedsAnswer,
-        NeedsPerson,
-        NoAnswer,
-        TrialsFailing,
-        RunTampered,
-        LedgerError,
-        TryAgain,
-    ):
+    except _NOT_OF_THE_CANDIDATE:
         raise
-    except (
-        EvolvableError
-    ) as error:  # the proposal cannot be built; the history tells the next proposal
-        built = run.state.step.get("built")
-        acceptance.record_decision(
-            run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else ""
-        )
+    # The proposal cannot be built. The recorded reason is in the history of the next proposal.
+    except EvolvableError as error:
+        built = run.state.step.get("built", {}).get("candidate", "")
+        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built)
         return
     if run.state.step:  # the round ended before anything was committed
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
@@ -124,7 +122,7 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)
 
 
-def _stop_reason(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> str:
+def _find_stop_reason(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> str:
     """Return why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
     # The merge is the reason for this run, so it is tried whatever the limits say.

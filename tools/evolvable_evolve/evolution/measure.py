@@ -1,5 +1,6 @@
-"""Measure what is there: does this skill help, against what, and for which model; and the joint
-answer of several.
+"""Measure resources as they are: does a skill help, against what, and for which model.
+
+Several measurements have a joint answer.
 """
 
 import re
@@ -24,6 +25,8 @@ from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
 NOTHING = "none"
+"""The value of `against` for a base without any resource."""
+
 # The id of a run, or a beginning of it.
 _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
 
@@ -73,11 +76,13 @@ def start_measurement(
         raise InvalidArgument(
             "Name what is measured by -p, or a run by --from, not both.", "Such as -p skill:pdf."
         )
-    measured = _measured_program(library, caller, program, against, source)
-    pins = list(program) or _refs_of(load_run(library.store.home, source)[1])
+    measured = _load_measured_program(library, caller, program, against, source)
+    pins = list(program) or _list_refs(load_run(library.store.home, source)[1])
     open_test = bool(options.get("open_test"))
     if not open_test:
-        measured = replace(measured, left_out=_left_out(library, caller, task_set, pins, measured))
+        measured = replace(
+            measured, left_out=_find_left_out(library, caller, task_set, pins, measured)
+        )
     runs: list[StartedRun] = []
     for spec in executors:
         # The first run names the family; it is known only once the run is made.
@@ -87,9 +92,7 @@ def start_measurement(
         runs.append(
             start_run(library, caller, host, task_set, pins, spec, settings, measured=measured)
         )
-    base_name = (
-        NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
-    )
+    base_name = ", ".join(part.ref for part in measured.base.parts) or NOTHING
     warnings = list(dict.fromkeys(warning for run in runs for warning in run.warnings))
     look = look_at(library.store.home, load_taskset(library, caller, task_set)[0])
     costs = describe_look(look) if open_test else ""
@@ -99,9 +102,7 @@ def start_measurement(
 
 
 def describe_look(look: int) -> str:
-    """Return what opening a sealed test takes from the runs after it, for the look of
-    this number.
-    """
+    """Return the cost of opening a sealed test, in p-values, for the look of this number."""
     return (
         f"This is look {look} at these test tasks: a promotion needs p <= "
         f"{alpha_of_look(look):.2g}, and after it p <= {alpha_of_look(look + 1):.2g} on tasks "
@@ -109,7 +110,7 @@ def describe_look(look: int) -> str:
     )
 
 
-def _left_out(
+def _find_left_out(
     library: Library, caller: Caller, task_set: Ref, refs: Sequence[Ref], measured: MeasuredProgram
 ) -> dict[str, str]:
     """Return the tasks of train and validation that say nothing of a program, with the reason.
@@ -118,21 +119,19 @@ def _left_out(
     """
     taskset, _ = load_taskset(library, caller, task_set)
     program = measured.program or load_program(library, caller, refs)[0]
-    found = find_searched(library.store.home, task_set, refs) | find_taught(
-        library, taskset, refs, program
-    )
+    reasons = find_searched(library.store.home, task_set, refs)
+    reasons |= find_taught(library, taskset, refs, program)
     # A base with parts is compared as it is; an empty base must not find the skill in its
     # workspace.
     if not measured.base.parts:
-        found |= find_exposed(taskset, program)
-    open_ones = [task.id for task in taskset.tasks if task.split is not Split.TEST]
-    left_out = {task_id: found[task_id] for task_id in open_ones if task_id in found}
-    if (left := len(open_ones) - len(left_out)) < MIN_TASKS:
-        why = (
-            f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}."
-            if left_out
-            else ""
-        )
+        reasons |= find_exposed(taskset, program)
+    open_ids = [task.id for task in taskset.tasks if task.split is not Split.TEST]
+    left_out = {task_id: reasons[task_id] for task_id in open_ids if task_id in reasons}
+    left = len(open_ids) - len(left_out)
+    if left < MIN_TASKS:
+        why = ""
+        if left_out:
+            why = f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}."
         text = (
             f"{left} tasks of train and validation are left, and an answer takes {MIN_TASKS} at "
             f"least.{why}"
@@ -143,41 +142,40 @@ def _left_out(
     return left_out
 
 
-def _measured_program(
+def _load_measured_program(
     library: Library, caller: Caller, program: Sequence[Ref], against: str, source: str | None
 ) -> MeasuredProgram:
-    warnings: tuple[str, ...] = ()
     if source is not None:
         folder, state = load_run(library.store.home, source)
-        finalist = _finalist_of(folder.id, state)
+        finalist = _require_finalist(folder.id, state)
         label, chosen = f"finalist of run {folder.id}", folder.program(finalist)
-        base = folder.program(state.base) if against == NOTHING else _base(library, caller, against)
-        warnings = (
-            (
-                f"It was found on {state.settings.get('task_set')}; here it is measured as it is "
-                "(zero-shot)."
-            ),
+        base = (
+            folder.program(state.base)
+            if against == NOTHING
+            else _load_base(library, caller, against)
         )
-        return MeasuredProgram(label, base, chosen, warnings)
-    return MeasuredProgram(", ".join(map(str, program)), _base(library, caller, against))
+        origin = state.settings.get("task_set")
+        warning = f"It was found on {origin}; here it is measured as it is (zero-shot)."
+        return MeasuredProgram(label, base, chosen, (warning,))
+    return MeasuredProgram(", ".join(map(str, program)), _load_base(library, caller, against))
 
 
-def _base(library: Library, caller: Caller, against: str) -> Program:
+def _load_base(library: Library, caller: Caller, against: str) -> Program:
     if against == NOTHING:
         return Program()
     if _RUN.fullmatch(against):
         folder, state = load_run(library.store.home, against)
-        return folder.program(_finalist_of(folder.id, state))
+        return folder.program(_require_finalist(folder.id, state))
     return load_program(library, caller, [Ref.parse(against)])[0]
 
 
-def _finalist_of(run: str, state: RunState) -> str:
+def _require_finalist(run: str, state: RunState) -> str:
     if not state.finalist:
         raise InvalidArgument(f"Run {run} has no finalist.", "Name a run that found something.")
     return state.finalist
 
 
-def _refs_of(state: RunState) -> list[Ref]:
+def _list_refs(state: RunState) -> list[Ref]:
     return [Ref.parse(pin["ref"]) for pin in state.settings.get("program", ())]
 
 
@@ -208,8 +206,8 @@ class MeasuredUnder:
 class Measurement:
     """The joint result of the runs of one measurement.
 
-    batch: where the test stayed closed, how many answers on this task set share an error of 5 % a
-    side, by Benjamini and Hochberg's rule; else 0.
+    batch: where the test stayed closed, the number of answers on this task set that share an error
+    of 5 % a side, else 0. They share it by Benjamini and Hochberg's rule.
     """
 
     family: str
@@ -237,23 +235,15 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
     members.sort()
     planned = int(state.settings.get("executors", 1))
     finished = len(members) == planned and all(member_state.verdict for _, member_state in members)
-    p_values = {name: _p_of(member_state) for name, member_state in members}
+    p_values = {name: _read_p_value(member_state) for name, member_state in members}
     # One that was not measured to its end counts as one that shows nothing.
-    joint = dict(
-        zip(
-            p_values,
-            holm_adjusted([1.0 if p is None else p for p in p_values.values()], planned),
-            strict=True,
-        )
-    )
-    return Measurement(
-        family,
-        finished,
-        [
-            _row(name, member_state, p_values[name], joint[name], finished)
-            for name, member_state in members
-        ],
-    )
+    adjusted = holm_adjusted([1.0 if p is None else p for p in p_values.values()], planned)
+    joint = dict(zip(p_values, adjusted, strict=True))
+    rows = [
+        _make_row(name, member_state, p_values[name], joint[name], finished)
+        for name, member_state in members
+    ]
+    return Measurement(family, finished, rows)
 
 
 def _read_open(home: Path, family: str, first: RunState) -> Measurement:
@@ -278,68 +268,48 @@ def _read_open(home: Path, family: str, first: RunState) -> Measurement:
     }
     claims = [trial.on_these for trial in done.values()]
     # One answer needs no adjustment.
-    stand = joint_answers(claims) if len(claims) > 1 else claims
-    answers = {
+    joint_claims = joint_answers(claims) if len(claims) > 1 else claims
+    answers = dict(zip(done, joint_claims, strict=True))
+    for name, trial in done.items():
         # A run that could not tell for a reason of its own keeps that answer.
-        name: trial.on_these
-        if trial.why and trial.on_these.answer is TryAnswer.CANNOT_TELL
-        else joint_claim
-        for (name, trial), joint_claim in zip(done.items(), stand, strict=True)
-    }
+        if trial.why and trial.on_these.answer is TryAnswer.CANNOT_TELL:
+            answers[name] = trial.on_these
     nearer = {name: min(claim.p, claim.p_worse) for name, claim in answers.items()}
     joint = dict(zip(nearer, step_up_adjusted(list(nearer.values())), strict=True))
     planned = int(first.settings.get("executors", 1))
     rows = [
-        _open_row(
-            name,
-            batch[name].label,
-            done.get(name),
-            answers.get(name),
-            joint.get(name),
-        )
+        _make_open_row(name, batch[name].label, done.get(name), answers.get(name), joint.get(name))
         for name in own
     ]
-    return Measurement(
-        family, len(own) == planned and all(name in done for name in own), rows, len(done)
-    )
+    finished = len(own) == planned and all(name in done for name in own)
+    return Measurement(family, finished, rows, len(done))
 
 
-def _open_row(
+def _make_open_row(
     name: str, label: str, trial: SkillTrial | None, claim: ClaimOnTasks | None, joint: float | None
 ) -> MeasuredUnder:
     if trial is None or claim is None or not claim.tasks:
         answer = str(claim.answer) if claim is not None else ""
-        return MeasuredUnder(
-            name,
-            label,
-            0,
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-            answer,
-            trial.sentence if trial else "",
-        )
+        sentence = trial.sentence if trial is not None else ""
+        figures = dict.fromkeys(("before", "after", "gain", "interval", "p", "joint"))
+        return MeasuredUnder(name, label, 0, **figures, ruling=answer, sentence=sentence)
     before, after = claim.passed_without / claim.tasks, claim.passed_with / claim.tasks
-    p = min(claim.p, claim.p_worse)
     return MeasuredUnder(
         name,
         label,
         claim.tasks,
         before,
         after,
-        after - before,
-        None,
-        p,
-        joint,
-        str(claim.answer),
-        trial.sentence,
+        gain=after - before,
+        interval=None,
+        p=min(claim.p, claim.p_worse),
+        joint=joint,
+        ruling=str(claim.answer),
+        sentence=trial.sentence,
     )
 
 
-def _p_of(state: RunState) -> float | None:
+def _read_p_value(state: RunState) -> float | None:
     """Return the p-value for either answer, None where the result allows neither."""
     verdict = state.verdict
     if verdict.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
@@ -352,12 +322,11 @@ def _p_of(state: RunState) -> float | None:
     return None
 
 
-def _row(
+def _make_row(
     name: str, state: RunState, p: float | None, joint: float, finished: bool
 ) -> MeasuredUnder:
     verdict = state.verdict
-    about = verdict.get("against_base") or {}
-    interval = verdict.get("interval")
+    means, interval = verdict.get("against_base") or {}, verdict.get("interval")
     ruling = str(verdict.get("verdict", "")) if finished else ""
     significant = p is not None and joint <= verdict.get("alpha", 0.0)
     # The veto by no skill is no matter of significance, and stays.
@@ -369,8 +338,8 @@ def _row(
         name,
         state.label,
         int(verdict.get("n", 0)),
-        about.get("before"),
-        about.get("after"),
+        means.get("before"),
+        means.get("after"),
         verdict.get("delta"),
         (float(interval[0]), float(interval[1])) if interval else None,
         p,
@@ -402,27 +371,20 @@ def format_measurement(found: Measurement) -> str:
 def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
     """Return the p-values adjusted by Holm for so many hypotheses, in their order."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
-    found, highest = [1.0] * len(p_values), 0.0
+    adjusted, highest = [1.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
         # An adjusted value is never below that of a smaller p.
         highest = max(highest, min(1.0, (hypotheses - rank) * p_values[at]))
-        found[at] = highest
-    return found
+        adjusted[at] = highest
+    return adjusted
 
 
 def step_up_adjusted(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Benjamini and Hochberg, in their order."""
-    order = sorted(
-        range(len(p_values)),
-        key=lambda at: p_values[at],
-        reverse=True,
-    )
-    found, least = [1.0] * len(p_values), 1.0
-    for rank, at in zip(
-        range(len(order), 0, -1),
-        order,
-        strict=True,
-    ):
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at], reverse=True)
+    adjusted, least = [1.0] * len(p_values), 1.0
+    # From the largest p-value on: an adjusted value is never above that of a larger p.
+    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
         least = min(least, p_values[at] * len(order) / rank)
-        found[at] = least
-    return found
+        adjusted[at] = least
+    return adjusted

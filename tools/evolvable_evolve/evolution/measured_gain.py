@@ -39,6 +39,7 @@ from evolvable_evolve.evolution.trials import BudgetSpent
 from evolvable_evolve.evolution.try_run import run_try
 
 PILOT_TRIALS = 3
+"""Trials by which a measurement is estimated: the first of validation, so that none is wasted."""
 
 
 async def run_measurement(run: RunContext) -> None:
@@ -76,15 +77,11 @@ async def _run_pilot(run: RunContext) -> None:
     tasks = run.val[:PILOT_TRIALS]
     # Where the base answers once, only the other arm shows what rounds take.
     arm = run.merged[0][1] if run.base.answers_once else run.base
-    pilot = await run.measure(
-        [(arm, task, 0) for task in tasks],
-        f"pilot/{run.state.pilots + 1}",
-    )
+    pilot = await run.measure([(arm, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
     counted = [trial for trial in pilot if trial.outcome.counts]
     if not counted:
-        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(
-            "."
-        )
+        detail = next((trial.detail for trial in pilot if trial.detail), "it did not say why")
+        why = detail.rstrip(".")
         run.note("pilot", why=why)
         hint = (
             "Fix it, then continue the run, or start another where the task set or the program "
@@ -93,15 +90,15 @@ async def _run_pilot(run: RunContext) -> None:
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     fewest, most = plan_trials(run)
     estimate = estimate_cost(run, counted, EvaluationPlan(fewest, most, most, most))
-    run.note("preflight", estimate=asdict(estimate), warnings=_leak_warnings(run))
+    run.note("preflight", estimate=asdict(estimate), warnings=_warn_of_leaks(run))
 
 
 def plan_trials(run: RunContext) -> tuple[int, int]:
     """Return the fewest and the most trials that a measurement takes.
 
-    Its first ones are part of validation.
+    The trials of the pilot are part of validation, and are not counted twice.
     """
-    validation = run.settings.repeats * len(run.val) * len(_validation_arms(run))
+    validation = run.settings.repeats * len(run.val) * len(_list_validation_arms(run))
     if run.state.exploratory:
         whole = validation + narrow_trials(run)
         return whole, whole
@@ -110,44 +107,44 @@ def plan_trials(run: RunContext) -> tuple[int, int]:
     return first, validation + canary_count(tests) + each * tests
 
 
-def _validation_arms(run: RunContext) -> list[Program]:
+def _list_validation_arms(run: RunContext) -> list[Program]:
+    """Return the base, the measured program, and no skill at all where neither of them is empty."""
     [(_, program)] = run.merged
-    return [run.base, program, *([NO_SKILL] if run.base.parts and program.parts else [])]
+    arms = [run.base, program]
+    if run.base.parts and program.parts:
+        arms.append(NO_SKILL)
+    return arms
 
 
-def _leak_warnings(run: RunContext) -> list[str]:
-    """Return what the measured program repeats of the tasks: such figures are no measure of
-    anything.
+def _warn_of_leaks(run: RunContext) -> list[str]:
+    """Return warnings about texts of tasks that the measured program repeats: its figures on them
+    mean little.
     """
     corpus = LeakCorpus([*run.train, *run.val])
     [(_, program)] = run.merged
-    found = []
+    base_texts = {part.ref: part.texts for part in run.base.parts}
+    warnings = []
     for part in program.parts:
-        before = next(
-            (base_part.texts for base_part in run.base.parts if base_part.ref == part.ref), {}
-        )
+        before = base_texts.get(part.ref, {})
         for path, text in part.texts.items():
             if leaks := corpus.leaks(text, before.get(path, "")):
-                found.append(
+                warnings.append(
                     f"{part.ref} {path} {leaks[0]}: its figures on these tasks mean little."
                 )
-    return found
+    return warnings
 
 
 async def _measure_validation(run: RunContext) -> None:
-    """Measure both arms, and no skill at all, on validation once, and record it as one
-    candidate's.
-    """
-    [(source, program)], repeats = run.merged, range(run.settings.repeats)
-    arms = _validation_arms(run)
-    trials = await run.measure(
-        [(arm, task, r) for r in repeats for task in run.val for arm in arms], "val/1"
-    )
+    """Measure the arms on validation once, and record the measured program as the one candidate."""
+    [(source, program)] = run.merged
+    arms, repeats = _list_validation_arms(run), range(run.settings.repeats)
+    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in arms]
+    trials = await run.measure(requests, "val/1")
     before, after, none = (mean_scores(trials, arm.digest) for arm in (run.base, program, NO_SKILL))
     # A continued run makes only the records that are missing.
     if run.state.phase is RunPhase.CHECKED:
         missing = [task.id for task in run.val if task.id not in before]
-        discordance = _discordance(run, [trial.score for trial in trials])
+        discordance = _estimate_discordance([trial.score for trial in trials])
         figures = {"scores": before, "again": {}, "no_skill": none, "missing": missing}
         run.note(
             "calibrated",
@@ -160,9 +157,8 @@ async def _measure_validation(run: RunContext) -> None:
     if run.state.phase is RunPhase.CALIBRATED:
         run.note("selected", iteration=1, parent=run.state.base, batch=1, merge=True)
     if run.state.step and "built" not in run.state.step:
-        record_candidate(
-            run, run.base, program, [f"measured: {source}"], f"measured against {_base_name(run)}"
-        )
+        summary = f"measured against {_name_base(run)}"
+        record_candidate(run, run.base, program, [f"measured: {source}"], summary)
     if run.state.step and "measured" not in run.state.step:
         both = before.keys() & after.keys()
         run.note(
@@ -185,16 +181,17 @@ async def _measure_validation(run: RunContext) -> None:
     run.note("searched", why="nothing was searched: this measures what is there")
 
 
-def _base_name(run: RunContext) -> str:
+def _name_base(run: RunContext) -> str:
     if run.base.answers_once:
         return "the first answer"
     return ", ".join(part.ref for part in run.base.parts) or "nothing"
 
 
-def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
-    """Return the share of results that would differ between two runs, from the scores alone: an
-    upper limit.
+def _estimate_discordance(scores: Sequence[float | None]) -> float:
+    """Return an upper limit of the share of results that differ between two runs, from the scores
+    alone.
     """
+    # Each task would pass with the mean probability, which makes two runs differ most.
     counted = [score for score in scores if score is not None]
     share = fmean(counted) if counted else 0.5
     return 2 * share * (1 - share)
@@ -213,7 +210,8 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     tasks, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
-    if (groups := len({task.group or task.id for task in tasks})) < MIN_GROUPS:
+    groups = len({task.group or task.id for task in tasks})
+    if groups < MIN_GROUPS:
         why = (
             f"The test has {groups} groups of tasks that are not alike; a claim about other tasks "
             f"needs {MIN_GROUPS}."
@@ -231,14 +229,14 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     try:
         await measure_stages(measured, stages, by_stage, runner)
         ruling, why = measured.ruling(), measured.why()
-        if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
+        if ruling is Ruling.PROMOTE and (short_of := _find_shortfall(run, finalist)) > 0:
             ruling = Ruling.NOT_SUPPORTED
             why += f" But no skill at all did better still on val, by {short_of:.1%}."
-        own = run.program(finalist.digest)
-        if ruling is Ruling.PROMOTE and (
-            pleased := await ask_about_style(run, tasks, measured.trials, own)
-        ):
-            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
+        if ruling is Ruling.PROMOTE:
+            program = run.program(finalist.digest)
+            pleased = await ask_about_style(run, tasks, measured.trials, program)
+            if pleased:
+                ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
         why = f"{error} The test was opened and not finished."
         record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
@@ -246,13 +244,10 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     measured.record(ruling, f"{why} {run.sealed.describe_claim()}".strip(), {})
 
 
-def _below_nothing(run: RunContext, finalist: RunCandidate) -> float:
+def _find_shortfall(run: RunContext, finalist: RunCandidate) -> float:
     """Return by how much no skill at all did better on validation than the measured program; 0
     where it did not.
     """
     none = run.state.calibration.get("no_skill") or {}
     both = none.keys() & finalist.scores.keys()
-    return max(
-        0.0,
-        fmean([none[task] - finalist.scores[task] for task in both] or [0.0]),
-    )
+    return max(0.0, fmean([none[task] - finalist.scores[task] for task in both] or [0.0]))

@@ -1,7 +1,7 @@
 """Self-evolution as five typed operators: Reflect, Select, Improve, Evaluate, Commit.
 
-An optimizer is a composition of them. No composition goes around the last two: Commit takes only
-what Evaluate found, and Improve is always masked.
+An optimizer is a composition of them. No composition avoids the last two: Commit takes only results
+of Evaluate. Improve is always masked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,16 +27,15 @@ MODES: dict[str, frozenset[Kind]] = {
     "joint": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
     "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
 }
-"""What may change in each mode.
+"""Mode -> the kinds that may change in it.
 
-The environment never does: it holds the tasks and what judges them.
+The environment never changes: it holds the tasks and their scorers.
 """
 
 STRUCTURE_MODE = "structure"
-"""The mode in which a model proposes edits of skills alone, and a gate decides on edits
-of agents.
+"""The mode in which a model proposes edits of skills alone, and a gate decides on edits of
+agents.
 """
-
 
 SOLUTION_MODE, JOINT_MODE = "solution_only", "joint"
 """The modes that need an executor with rounds: the program is frozen and answers alone improve, or
@@ -79,10 +78,8 @@ def make_mask(mode: str, program: Program) -> Mask:
 
     Raises KeyError.
     """
-    return Mask(
-        MODES[mode],
-        frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"},
-    )
+    frozen = frozenset(part.ref for part in program.parts if part.is_frozen)
+    return Mask(MODES[mode], frozen | {"memory:SOUL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ them.
 """
 
 Builder = Callable[[Program, Sequence[Change]], Awaitable[Program]]
-"""Makes a changed program. Improve checks whatever it returns against the mask."""
+"""Makes a changed program. Improve checks its result against the mask."""
 
 Evaluate = Callable[[Program, Program], Awaitable[EvaluationResult]]
 """Measures a candidate in pairs with the program that it would replace."""

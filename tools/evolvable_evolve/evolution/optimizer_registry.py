@@ -1,5 +1,4 @@
-"""The registry of optimizers: their names, and where the code of each one is. It imports none of
-them.
+"""The registry of optimizers: their names, and the module of each. It imports none of them.
 
 Another package adds one by an entry point of the group `evolvable.optimizers`, whose value is an
 `OptimizerKind`.
@@ -20,7 +19,7 @@ ENTRY_POINTS = "evolvable.optimizers"
 class AcceptanceGate(StrEnum):
     """How a search measures and accepts candidates.
 
-    The sealed test that follows is the same for all.
+    The sealed test after the search is the same for all.
     """
 
     STAGED = "staged"
@@ -79,25 +78,24 @@ def optimizer_kind(name: str) -> OptimizerKind:
 
     Raises InvalidArgument.
     """
-    return OPTIMIZERS.get(name) or _installed_optimizer(name)
+    return OPTIMIZERS.get(name) or _load_installed(name)
 
 
 # Reading the metadata of installed packages takes milliseconds, and settings are checked often.
 @cache
-def _installed_optimizer(name: str) -> OptimizerKind:
+def _load_installed(name: str) -> OptimizerKind:
     for point in entry_points(group=ENTRY_POINTS, name=name):
         try:
-            found = point.load()
+            loaded = point.load()
         except Exception as error:  # code of another package may raise anything
             text = (
                 f"The optimizer {ascii(name[:40])} of {point.value} cannot be loaded: "
                 f"{type(error).__name__}."
             )
-            raise InvalidArgument(
-                text, "Repair or remove the package that registers it."
-            ) from error
-        if isinstance(found, OptimizerKind):
-            return found
+            hint = "Repair or remove the package that registers it."
+            raise InvalidArgument(text, hint) from error
+        if isinstance(loaded, OptimizerKind):
+            return loaded
         raise InvalidArgument(
             f"{point.value} is no OptimizerKind.", "docs/how-to/add-an-optimizer.md says how."
         )

@@ -1,5 +1,5 @@
-"""Plan a run before it spends more than three trials: dollars with their range, and what its test
-could find.
+"""Plan a run before it spends more than three trials: its cost, and the gains that its test could
+find.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,8 @@ from evolvable_evolve.evolution.task import Split, TaskSet
 from evolvable_evolve.evolution.tasks import MIN_TASKS, count_groups
 
 MORE_TASKS = 10
+"""Further tasks of the option that adds some."""
+
 SHOWN_GAIN = 0.10
 """The true gain for which more tasks and more repeats are compared."""
 
@@ -39,7 +41,7 @@ class PowerRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanOption:
-    """Effect of a change of the test: its trials, and the chance to find +10 points."""
+    """The effect of a change of the test: its trials, and the chance to find +10 points."""
 
     change: str
     trials: int
@@ -65,7 +67,7 @@ LOOKS = 3
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Cost of a run, and what it could find.
+    """The cost of a run, and the gains that it could find.
 
     claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of
     results that differ between two runs of the same program; assumed where no run measured it.
@@ -119,6 +121,13 @@ def make_plan(
     )
     estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
     cost = estimate.get("cost")
+    evaluations: tuple[int, int] | None = None
+    likely: int | None = None
+    # Only a run with a pilot has an estimate.
+    if estimate:
+        evaluations = int(estimate["evaluations"][0]), int(estimate["evaluations"][1])
+        likely = int(estimate["likely"])
+    has_claim = claim != "nothing"
     return RunPlan(
         taskset.name,
         claim,
@@ -128,16 +137,15 @@ def make_plan(
         design.alpha,
         design.noise,
         noise is not None,
-        [_power_row(design, gain) for gain in GAINS] if claim != "nothing" else [],
-        list(_options(design)) if claim != "nothing" else [],
-        smallest_gain(design) if claim != "nothing" else None,
-        # Only a run with a pilot knows what it takes.
-        (int(estimate["evaluations"][0]), int(estimate["evaluations"][1])) if estimate else None,
+        [_make_power_row(design, gain) for gain in GAINS] if has_claim else [],
+        list(_list_options(design)) if has_claim else [],
+        smallest_gain(design) if has_claim else None,
+        evaluations,
         (float(cost[0]), float(cost[1])) if cost else None,
-        int(estimate["likely"]) if estimate else None,
+        likely,
         pilot.run if pilot is not None else "",
-        _remarks(claim, sizes, cost, pilot),
-        list(_looks(design, look)) if claim != "nothing" else [],
+        _list_remarks(claim, sizes, cost, pilot),
+        list(_plan_looks(design, look)) if has_claim else [],
     )
 
 
@@ -153,22 +161,21 @@ def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
     return ("these tasks", count) if count else ("nothing", 0)
 
 
-def _power_row(design: PowerDesign, gain: float) -> PowerRow:
+def _make_power_row(design: PowerDesign, gain: float) -> PowerRow:
     band = power_band(design, gain)
     return PowerRow(gain, *(band or (None, None)))
 
 
-def _looks(design: PowerDesign, look: int) -> Iterator[PlannedLook]:
+def _plan_looks(design: PowerDesign, look: int) -> Iterator[PlannedLook]:
+    tasks, repeats, narrow, noise = design.tasks, design.repeats, design.narrow, design.noise
     for number in range(look, look + LOOKS):
-        narrow, noise = design.narrow, design.noise
-        other = PowerDesign.of(
-            design.tasks, design.repeats, look=number, narrow=narrow, noise=noise
-        )
+        other = PowerDesign.of(tasks, repeats, look=number, narrow=narrow, noise=noise)
         # No room for the gain means no chance to find it.
-        yield PlannedLook(number, other.alpha, *(power_band(other, SHOWN_GAIN) or (0.0, 0.0)))
+        least, most = power_band(other, SHOWN_GAIN) or (0.0, 0.0)
+        yield PlannedLook(number, other.alpha, least, most)
 
 
-def _options(design: PowerDesign) -> Sequence[PlanOption]:
+def _list_options(design: PowerDesign) -> Sequence[PlanOption]:
     def option(change: str, tasks: int, repeats: int) -> PlanOption:
         # Only one thing changes at a time, so that the options can be compared.
         other = PowerDesign(tasks, repeats, design.alpha, design.narrow, design.noise)
@@ -182,29 +189,24 @@ def _options(design: PowerDesign) -> Sequence[PlanOption]:
     )
 
 
-def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | None) -> list[str]:
-    found = []
+def _list_remarks(
+    claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | None
+) -> list[str]:
+    remarks, count = [], sum(sizes.values())
     if claim == "nothing":
-        count = sum(sizes.values())
-        found.append(
-            f"With {count} {'task' if count == 1 else 'tasks'} a run explores; nothing can "
-            "be claimed."
-        )
+        tasks = "task" if count == 1 else "tasks"
+        remarks.append(f"With {count} {tasks} a run explores; nothing can be claimed.")
     elif claim == "these tasks":
-        few = (
-            "The set is small"
-            if sum(sizes.values()) < MIN_TASKS
-            else f"The test has under {MIN_GROUPS} groups"
-        )
-        found.append(
+        few = f"The test has under {MIN_GROUPS} groups"
+        if count < MIN_TASKS:
+            few = "The set is small"
+        remarks.append(
             f"{few}: the claim is about these tasks alone, and only a person adopts by it."
         )
     # Without an estimate the three trials are not over.
     if pilot is not None and not pilot.preflight:
-        found.append(
-            f"Run {pilot.run} has not ended its three trials: "
-            f"{pilot.stopped or 'they are under way'}."
-        )
+        why = pilot.stopped or "they are under way"
+        remarks.append(f"Run {pilot.run} has not ended its three trials: {why}.")
     elif pilot is not None and not cost:
-        found.append("The cost is unknown because no price is set: --price IN,OUT sets it.")
-    return found
+        remarks.append("The cost is unknown because no price is set: --price IN,OUT sets it.")
+    return remarks

@@ -1,5 +1,5 @@
-"""Whether the style of a candidate alone moves a judge: it scores wrong answers of the base in that
-style.
+"""Test whether the style of a candidate alone moves a judge: it scores wrong answers of the base in
+that style.
 
 The style is transplanted by rule: what recurs in the candidate's answers (their opening, their
 sign-off, their hedges), headings, lists, and length. A sentence of one answer alone is not used,
@@ -30,7 +30,7 @@ MAX_ANSWERS = 60
 MIN_ANSWERS = 10
 """The fewest wrong answers from which anything follows."""
 
-# Share and number of the candidate's answers from which on a sentence is of its style.
+# The share and the number of answers in which a sentence must recur to count as style.
 _RECURS, _SEVERAL = 0.2, 3
 _MAX_REPEATED = 4  # repetitions of an answer, by which it reaches the length of the style
 _HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
@@ -44,7 +44,7 @@ AnswerScore = Callable[[Task, str], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """Style that recurs in answers. words: their median length; 0 without answers."""
+    """The style that recurs in answers. words: their median length; 0 without answers."""
 
     opening: str = ""
     sign_off: str = ""
@@ -68,31 +68,21 @@ class AnswerStyle:
         counts = Counter(
             sentence for own in parts for sentence in set(own) if not sentence.startswith("#")
         )
-        opening, sign_off = (
-            _most_common(
-                [own[at] for own in parts],
-                least,
-            )
-            for at in (0, -1)
-        )
+        opening, sign_off = (_find_most_common([own[at] for own in parts], least) for at in (0, -1))
         hedges = [
             sentence
             for sentence, count in counts.items()
             if count >= least and sentence not in (opening, sign_off)
         ]
-        headed = [found[0] for text in texts if (found := _HEADING.search(text))]
+        headed = [match[0] for text in texts if (match := _HEADING.search(text))]
         heading = (
-            (_most_common(headed, least) or "## Answer") if 2 * len(headed) > len(texts) else ""
+            (_find_most_common(headed, least) or "## Answer")
+            if 2 * len(headed) > len(texts)
+            else ""
         )
         is_list = 2 * sum(bool(_LISTED.search(text)) for text in texts) > len(texts)
-        return cls(
-            opening,
-            sign_off,
-            tuple(sorted(hedges)),
-            heading,
-            is_list,
-            round(median(map(_count, texts))),
-        )
+        words = round(median(map(_count_words, texts)))
+        return cls(opening, sign_off, tuple(sorted(hedges)), heading, is_list, words)
 
     def dress(self, answer: str) -> str:
         """Return an answer in this style, without any new content."""
@@ -101,12 +91,11 @@ class AnswerStyle:
             body = "\n".join(f"- {line}" for line in body.splitlines() if line.strip())
         parts = [self.heading, self.opening, *self.hedges[:2], body]
         for _ in range(_MAX_REPEATED):
-            # A judge may prefer long answers, so length belongs to the style. Near enough is
-            # enough.
-            if _count(" ".join(parts)) >= 0.8 * self.words:
+            # A judge may prefer long answers, so length belongs to the style; four fifths do.
+            if _count_words(" ".join(parts)) >= 0.8 * self.words:
                 break
             parts.append(f"In other words: {answer.strip()}")
-        # A part that the answer has already would give it twice.
+        # Without parts that the answer has already, which it would then hold twice.
         return "\n\n".join(
             part
             for part in (*parts, self.sign_off)
@@ -114,12 +103,12 @@ class AnswerStyle:
         )
 
 
-def _most_common(texts: Sequence[str], least: float) -> str:
+def _find_most_common(texts: Sequence[str], least: float) -> str:
     [(text, count)] = Counter(texts).most_common(1) or [("", 0)]
     return text if count >= least else ""
 
 
-def _count(text: str) -> int:
+def _count_words(text: str) -> int:
     return len(text.split())
 
 
@@ -175,24 +164,24 @@ def wrong_answers(
     Where these are too few to say anything, other answers to the same tasks follow.
     """
     judged = {task.id: task for task in tasks if task.scorer.type == "judge"}
-    found: dict[str, dict[str, tuple[Task, str]]] = {}
+    by_task: dict[str, list[str]] = {}
     for trial in trials:
         wrong = trial.score is not None and trial.score < passes
         if wrong and trial.program == base and trial.task in judged and trial.output.strip():
-            found.setdefault(trial.task, {}).setdefault(
-                trial.output, (judged[trial.task], trial.output)
-            )
-    one_each = [next(iter(own.values())) for own in found.values()]
+            outputs = by_task.setdefault(trial.task, [])
+            if trial.output not in outputs:
+                outputs.append(trial.output)
+    one_each = [(judged[task], outputs[0]) for task, outputs in by_task.items()]
     if len(one_each) >= MIN_ANSWERS:
         return one_each
-    return one_each + [answer for own in found.values() for answer in list(own.values())[1:]]
+    others = [(judged[task], text) for task, outputs in by_task.items() for text in outputs[1:]]
+    return one_each + others
 
 
 async def ask_about_style(
     run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program
 ) -> str:
-    """Return how the style of a program alone moves the judge of a test, '' where it does not or
-    there is no judge.
+    """Return a sentence where the style of a program alone moves the judge of a test, else ''.
 
     Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
     """
@@ -210,5 +199,5 @@ async def ask_about_style(
         for trial in trials
         if trial.program == program.digest and trial.score is not None
     ]
-    found = await judge_style(score, wrong, own, passes)
-    return str(found) if found.is_pleased else ""
+    judged = await judge_style(score, wrong, own, passes)
+    return str(judged) if judged.is_pleased else ""

@@ -1,9 +1,9 @@
-"""Settings of a run, and what the host offers. Equal settings and answers give equal runs."""
+"""The settings of a run, and the host of runs. Equal settings and answers give equal runs."""
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from evolvable_tools.llm import NamedCommands, NamedModels, command_of
 from evolvable_tools.redaction import Redactor
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "model", "simulated")
+"""The kinds of executors."""
 
 PURPOSES = ("search", "measure", "try")
+"""The purposes of a run, as `RunSettings` explains them."""
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
-"""Evaluations that a run plans for without a number of its own: for each test task, and
-at least.
+"""Evaluations that a run plans for without a number of its own: for each test task, and the
+least.
 """
 
 BACKENDS = ("auto", "tasks", "processes", "ray")
@@ -55,8 +57,9 @@ class ParentStrategy(StrEnum):
 
 
 class Admission(StrEnum):
-    """Which candidates enter: those that beat their parent (default), or, as in the paper, the
-    worst member, or find room.
+    """Which candidates enter the frontier: those that beat their parent, which is the default.
+
+    Or, as in the paper, those that beat the worst member or find room.
     """
 
     BETTER_THAN_PARENT = "better-than-parent"
@@ -65,9 +68,9 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """What the whole run may spend; None: no limit.
+    """The limits of a whole run. None: no limit.
 
-    cost in US dollars, wall in seconds of trials.
+    cost: US dollars. tokens: in both directions. calls: of models. wall: seconds of trials.
     """
 
     cost: float | None = None
@@ -83,27 +86,44 @@ def _setting(
 
     about: its row in the manual. among: its values.
     """
+    metadata: dict[str, Any] = {"about": about}
     # Without a lower bound a setting has no range at all.
-    limits = {"range": (least, most)} if least > -math.inf else {}
-    return field(
-        default=default, metadata={"about": about, **limits, **({"among": among} if among else {})}
-    )
+    if least > -math.inf:
+        metadata["range"] = (least, most)
+    if among:
+        metadata["among"] = among
+    return field(default=default, metadata=metadata)
+
+
+def _check_setting(setting: Field[Any], value: Any) -> None:
+    """Raise InvalidArgument for a value that is not among those of its setting, or out of range."""
+    among = setting.metadata.get("among")
+    if among and value not in among:
+        raise InvalidArgument(
+            f"{setting.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}."
+        )
+    if "range" not in setting.metadata:
+        return
+    low, high = setting.metadata["range"]
+    for number in value if isinstance(value, tuple) else (value,):
+        if number is not None and not low <= number <= high:
+            raise InvalidArgument(f"{setting.name} is {number}.", f"It is {low:g} to {high:g}.")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The settings of one run. Those without a row in the manual follow from what is started.
+    """The settings of one run. Those without a row in the manual follow from the start of the run.
 
-    task_set: the environment's ref, with its version and what the run found there: the digests of
-    all and of the test. program: the versions of the base's parts. executor: its kind and what that
-    kind needs. limit: what the run may spend. scorers: the registered scorers that tasks name, each
-    with its command and hash when the run began. kept_tasks: the artefact of the run with its task
-    set, '' where that is the library's. purpose: search; measure: a program is compared with
-    another one and nothing is proposed; or try: skills are compared with nothing on tasks that the
-    run stores. family: the run that a measurement under several executors began with, whose look at
-    the test they share; executors: how many. open_test: whether a measurement opens the sealed
-    test; without it, it compares on train and validation. structure: thresholds of the gate of
-    restructuring that differ from the defaults, by name.
+    task_set: the environment's ref, with its version and the digests of all tasks and of the test.
+    program: the versions of the base's parts. executor: its kind and what that kind needs. limit:
+    of its spending. scorers: the registered scorers that tasks name, each with its command and hash
+    when the run began. kept_tasks: the artefact of the run with its task set, '' where that is the
+    library's. purpose: search; measure: a program is compared with another one and nothing is
+    proposed; or try: skills are compared with nothing on tasks that the run stores. family: the run
+    that a measurement under several executors began with, whose look at the test they share;
+    executors: how many. open_test: whether a measurement opens the sealed test; without it, it
+    compares on train and validation. structure: thresholds of the gate of restructuring that differ
+    from the defaults, by name.
     """
 
     task_set: str
@@ -207,9 +227,8 @@ class RunSettings:
         StructureThresholds.from_settings(self.structure)
         kind = optimizer_kind(self.optimizer)
         where, colon, address = self.backend.partition(":")
-        if where not in BACKENDS or (
-            colon and (where != "ray" or not RAY_ADDRESS.fullmatch(address))
-        ):
+        is_ray_address = where == "ray" and bool(RAY_ADDRESS.fullmatch(address))
+        if where not in BACKENDS or (colon and not is_ray_address):
             text = f"backend is {ascii(self.backend[:80])}."
             raise InvalidArgument(text, f"It is one of {', '.join(BACKENDS)}, or ray:HOST:PORT.")
         if self.mode == STRUCTURE_MODE and not kind.restructures:
@@ -221,18 +240,7 @@ class RunSettings:
             )
         # Here and not where a value is read: settings come from files, options, MCP and ledgers.
         for setting in fields(self):
-            value, among = getattr(self, setting.name), setting.metadata.get("among")
-            if among and value not in among:
-                raise InvalidArgument(
-                    f"{setting.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}."
-                )
-            if "range" in setting.metadata:
-                low, high = setting.metadata["range"]
-                for number in value if isinstance(value, tuple) else (value,):
-                    if number is not None and not low <= number <= high:
-                        raise InvalidArgument(
-                            f"{setting.name} is {number}.", f"It is {low:g} to {high:g}."
-                        )
+            _check_setting(setting, getattr(self, setting.name))
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as the ledger records them."""
@@ -242,7 +250,7 @@ class RunSettings:
     def from_json(cls, record: Mapping[str, Any]) -> "RunSettings":
         """Return the settings that `to_json` wrote.
 
-        A field that this version does not know is left out.
+        Fields that this version does not know are left out.
         """
         names = {setting.name for setting in fields(cls)}
         arguments = {name: value for name, value in record.items() if name in names}
@@ -289,7 +297,6 @@ class RunSettings:
 STAGED_REPEATS = 2
 """Runs of each test task under each arm in the staged test."""
 
-
 # In simulations 2, 3, 4 found two points more than 2, 3, 3, for 4 % more trials
 # (`benchmarks/README.md`).
 LATER_REPEATS = (2, 3, 4)
@@ -297,7 +304,6 @@ LATER_REPEATS = (2, 3, 4)
 
 More runs in later stages cost nothing where a clear gain, or none, ends the test before them.
 """
-
 
 MOST_TEST_TRIALS = math.ceil(
     2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True))
@@ -323,7 +329,7 @@ class RayCluster:
 
 @dataclass(frozen=True)
 class HostContext:
-    """What this machine offers to runs.
+    """The host of runs: what this machine offers to them.
 
     environment: the whole environment of child processes. key, address, proxy: how the Anthropic
     API is reached. credentials: sign-in files by client name. redactor: removes secrets from text
@@ -354,12 +360,12 @@ class HostContext:
 
     @property
     def scorers(self) -> NamedCommands | None:
-        """Return the scorers that the person registered."""
+        """The scorers that the person registered, None where the caller names commands."""
         return self.commands["scorers"] if self.commands is not None else None
 
     @property
     def working_sandbox(self) -> Sandbox | None:
-        """Return the sandbox that works here, None without one."""
+        """The sandbox that works here, None without one."""
         return sandbox_of(self.sandbox).sandbox
 
 
@@ -369,22 +375,13 @@ def parse_executor_spec(
     models: NamedModels | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the executor that a text names.
+    """Return the spec of the executor that a text names.
 
     The text is claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or the name of a model or of
-    a command.
-
-    Args:
-        models: those that the person named.
-        named_commands: the commands that the person named. Without it the text is a shell command,
-        in which {python} is
-        this
-            interpreter.
-        more: further fields of the kind; None values are left out.
-
-    Raises:
-        InvalidArgument: the text is empty or a model is missing.
-        Refused: the person named no such command.
+    a command. named_commands: the commands that the person named; without it the text is a shell
+    command, in which {python} is this interpreter. models: those that the person named. more:
+    further fields of the kind, of which None values are left out. Raises InvalidArgument for an
+    empty text or a missing model, and Refused for a command that the person did not name.
     """
     options = {name: value for name, value in more.items() if value is not None}
     kind, _, rest = text.partition(":")
@@ -398,25 +395,23 @@ def parse_executor_spec(
         return {"kind": kind, "model": rest, **options}
     if text == "simulated":
         return {"kind": "simulated", **options}
-    if models is not None and (found := models.endpoints.get(text)) is not None:
-        what = {
+    endpoint = models.endpoints.get(text) if models is not None else None
+    if endpoint is not None:
+        spec: dict[str, Any] = {
+            "kind": "model",
             "name": text,
-            "protocol": found.protocol,
-            "model": found.model,
-            "address": found.url,
+            "protocol": endpoint.protocol,
+            "model": endpoint.model,
+            "address": endpoint.url,
         }
-        price = {"price": list(found.price)} if found.price is not None else {}
-        return {"kind": "model", **what, **price, **options}
+        if endpoint.price is not None:
+            spec["price"] = list(endpoint.price)
+        return spec | options
     if named_commands is not None:
         named_command = named_commands.get(text)
+        words = list(named_command.words)
         agents = {"agents": True} if named_command.agents else {}
-        return {
-            "kind": "command",
-            "name": text,
-            "command": list(named_command.words),
-            **agents,
-            **options,
-        }
+        return {"kind": "command", "name": text, "command": words, **agents, **options}
     # Without the person's names the caller is the person, at a terminal.
     command = command_of(text)
     if not command:

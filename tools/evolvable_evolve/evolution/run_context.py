@@ -84,7 +84,7 @@ class RunTampered(Refused):
 
 @dataclass
 class RunContext:
-    """The collaborators of all steps of a run. It holds no row of the test.
+    """The collaborators of all steps of a run. It holds no task of the test.
 
     merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before
     every step. intact: checked before every measurement; returns why tasks or scorers are not the
@@ -117,22 +117,22 @@ class RunContext:
 
     @property
     def state(self) -> RunState:
-        """Return the state after all records so far."""
+        """The state after all records so far."""
         return self.journal.state
 
     @property
     def base(self) -> Program:
-        """Return the program that every candidate is compared with at the end."""
+        """The program that every candidate is compared with at the end."""
         return self.program(self.state.base)
 
     @property
     def mask(self) -> Mask:
-        """Return which parts may change."""
+        """The parts that may change."""
         return make_mask(self.settings.mode, self.base)
 
     @property
     def proposed_kinds(self) -> frozenset[Kind]:
-        """Return the kinds of which a model may propose edits."""
+        """The kinds of which a model may propose edits."""
         return proposed_kinds(self.settings.mode)
 
     def program(self, digest: str) -> Program:
@@ -188,24 +188,17 @@ class RunContext:
             # The text before the record that names it: a kill in between leaves a file without a
             # record.
             artifact = self.folder.store_json(question.packet())
+            iteration = self.state.iteration
             self.note(
-                "asked",
-                packet=question.id,
-                role=role,
-                iteration=self.state.iteration,
-                artifact=artifact,
+                "asked", packet=question.id, role=role, iteration=iteration, artifact=artifact
             )
+        most_output = question.max_tokens
         model_answer = await self.ask_reserved(
-            self.proposer_model, question, (question.id, role), most_output=question.max_tokens
+            self.proposer_model, question, (question.id, role), most_output=most_output
         )
         # Likewise the answer: its record must not name a file that is not there.
-        self.record_cost(
-            question.id,
-            role,
-            model_answer.usage,
-            model_answer.by,
-            self.folder.store_json(model_answer.value),
-        )
+        artifact = self.folder.store_json(model_answer.value)
+        self.record_cost(question.id, role, model_answer.usage, model_answer.by, artifact)
         return model_answer.value
 
     async def ask_reserved(
@@ -223,9 +216,8 @@ class RunContext:
         """
         # A question to several models may be billed by each of them.
         tries = getattr(model, "tries", 1)
-        with self.budget.reserving(
-            ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)
-        ) as settle:
+        reserved = ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)
+        with self.budget.reserving(reserved) as settle:
             try:
                 answer = await model.ask(question)
             except NoAnswer as error:
@@ -242,7 +234,7 @@ class RunContext:
     def note_attempts(self, packet_role: tuple[str, str], attempts: Sequence[ModelAttempt]) -> None:
         """Record each attempt to get an answer.
 
-        `answered` records hold their sum, and are what is billed.
+        `answered` records hold their sum, which is billed.
         """
         packet, role = packet_role
         for attempt in attempts:
@@ -318,16 +310,13 @@ def make_executor(
         kind = ascii(str(spec.get("kind"))[:40])
         raise InvalidArgument(f"{kind} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
     # Imported by name: a run needs one of them, and each starts slower than this module.
-    cls, files = (
-        getattr(import_module(f"evolvable_evolve.evolution.executors.{module}"), name),
-        scorer_files(taskset),
-    )
-    executor: Executor = cls.from_spec(
+    executor_class = getattr(import_module(f"evolvable_evolve.evolution.executors.{module}"), name)
+    files = scorer_files(taskset)
+    executor: Executor = executor_class.from_spec(
         spec, host, tasks=taskset.tasks, files=files, directory=directory
     )
-    return with_rounds(
-        executor, spec.get("rounds", 0), public_files(taskset, files), CommandHost.of(host)
-    )
+    public = public_files(taskset, files)
+    return with_rounds(executor, spec.get("rounds", 0), public, CommandHost.of(host))
 
 
 def make_judge(
@@ -345,7 +334,7 @@ def make_judge(
 
 @dataclass(frozen=True)
 class RunParts:
-    """Opened parts of a run, by its settings.
+    """The opened parts of a run, by its settings.
 
     runs_commands: whether any of them starts a command.
     """
@@ -368,22 +357,20 @@ def make_run_parts(
     Raises RunTampered, Refused, and InvalidArgument for a part that is gone.
     """
     settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
-    taskset, ref = (
-        _read_kept_taskset(folder, settings)
-        if settings.kept_tasks
-        else _open_taskset(library, caller, settings)
-    )
+    ref: Ref | None = None
+    if settings.kept_tasks:
+        taskset = _read_kept_taskset(folder, settings)
+    else:
+        taskset, ref = _open_taskset(library, caller, settings)
     registered = locate.registered_scorers(taskset.tasks, host.scorers)
     locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
     if kind.uses_taskset_files:
+        guarded |= scorer_files(taskset)
         # Files that the command names by whole paths decide results too.
-        own = [
-            word
-            for word in settings.executor["command"]
-            if Path(word).is_absolute() and Path(word).is_file()
-        ]
-        guarded = {**scorer_files(taskset), **{word: Path(word).read_bytes() for word in own}}
+        for word in settings.executor["command"]:
+            if Path(word).is_absolute() and Path(word).is_file():
+                guarded[word] = Path(word).read_bytes()
     for scorer in registered.values():
         guarded |= scorer.files
     executor = make_executor(settings.executor, host, taskset, directory)
@@ -394,6 +381,7 @@ def make_run_parts(
             f"{state.fingerprint}."
         )
         raise RunTampered(text, "Figures of both cannot stand beside each other: start a new run.")
+    has_command_model = any(_is_command(name, host) for name, *_ in _list_models(settings))
     return RunParts(
         settings,
         taskset,
@@ -402,9 +390,7 @@ def make_run_parts(
         _make_proposer_model(settings, host, folder),
         locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
-        kind.runs_commands
-        or any(_is_command(model_name, host) for model_name, *_ in _models(settings))
-        or locate.needs_commands(taskset),
+        kind.runs_commands or has_command_model or locate.needs_commands(taskset),
     )
 
 
@@ -435,7 +421,7 @@ def _make_proposer_model(
     return proposers.make_proposer_model(settings, host, folder)
 
 
-def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
+def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> TaskSet:
     """Return the task set that a run stores itself.
 
     Raises RunTampered when it is not the one it began with.
@@ -446,12 +432,12 @@ def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[Tas
     taskset = read_taskset(Ref.parse(settings.task_set).name, files)
     if taskset.digest != settings.task_set_digest:
         raise RunTampered(f"The tasks of run {folder.id} are not those that it began with.")
-    return taskset, None
+    return taskset
 
 
-def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield each proposer model and the judge: its name, the verb of its work, the roles in which
-    it may be named.
+def _list_models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each proposer model and the judge: the name, the verb of the work, the roles that may
+    name it.
     """
     for model_name in settings.brain.split(","):
         yield model_name.strip(), "think", proposers.PROPOSER_ROLES
@@ -481,7 +467,7 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
         for name in settings.scorers:
             # `get` raises for a name that is not registered any more.
             host.scorers.get(name)
-    for model_name, _, roles in _models(settings):
+    for model_name, _, roles in _list_models(settings):
         if _is_command(model_name, host):
             proposers.command_words(model_name, roles, host)
 
@@ -493,28 +479,22 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
     files: of the task set; the executor's command may be one of them.
     """
     needed: list[tuple[str, str]] = []
-    for model_name, verb, roles in _models(settings):
+    for model_name, verb, roles in _list_models(settings):
         if model_name.partition(":")[0] == "anthropic" and not host.key:
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
         proposers.find_endpoint(model_name, host)
         if _is_command(model_name, host):
-            needed += [
-                (word, verb) for word in proposers.command_words(model_name, roles, host)[:1]
-            ]
+            words = proposers.command_words(model_name, roles, host)
+            needed += [(word, verb) for word in words[:1]]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
-        own = (*files, "{python}")
-        needed += [
-            (word, "do the tasks") for word in settings.executor["command"][:1] if word not in own
-        ]
+        own, program = (*files, "{python}"), settings.executor["command"][:1]
+        needed += [(word, "do the tasks") for word in program if word not in own]
+    search_path = host.environment.get("PATH")
     for word, verb in needed:
         # A word with a folder is a path, and is not looked for on the PATH.
-        if (
-            not Path(word).parent.name
-            and shutil.which(word, path=host.environment.get("PATH")) is None
-        ):
-            hint = "Install it, give its whole path, or name another."
-            raise InvalidArgument(
-                f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint
-            )
+        if Path(word).parent.name or shutil.which(word, path=search_path) is not None:
+            continue
+        hint = "Install it, give its whole path, or name another."
+        raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)

@@ -125,7 +125,7 @@ class SubmittedAnswer:
 
 @dataclass(frozen=True)
 class ControlResult:
-    """Result of a request to stop or to continue."""
+    """The result of a request to stop or to continue."""
 
     run: str
     state: str
@@ -142,30 +142,34 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     """Return how far a run is. Raises LedgerDamaged."""
     state = load_run_state(folder)
     now = run_condition(folder, state)
-    if now == "interrupted":  # or its driver has ended since the state was read
+    # A driver may have ended since the state was read: its last records decide.
+    if now == "interrupted":
         state = load_run_state(folder)
         now = run_condition(folder, state)
     records = read_ledger(folder.ledger)
-    events = [
-        RunEvent(number, record["at"], words)
-        for number, record in enumerate(records, 1)
-        if number > since and (words := _describe_record(state, record))
-    ]
+    minutes = minutes_of_work(record["at"] for record in records)
+    why = str(state.verdict.get("why", "") or state.stopped)
+    if not why and now == "interrupted":
+        why = _read_last_log_line(folder)
+    events: list[RunEvent] = []
+    for number, record in enumerate(records, 1):
+        words = _describe_record(state, record) if number > since else ""
+        if words:
+            events.append(RunEvent(number, record["at"], words))
     return RunStatus(
         state.run,
         now,
         state.phase,
         state.label,
-        _status_line(state, now, minutes_of_work(record["at"] for record in records)),
+        _make_status_line(state, now, minutes),
         state.iteration,
         [packet.id for packet in state.pending] if now == "waiting" else [],
-        [_frontier_entry(member) for member in state.members],
+        [_describe_member(member) for member in state.members],
         state.bill.to_json(),
         {purpose: asdict(spent) for purpose, spent in sorted(state.spent.items())},
         dict(state.preflight.get("estimate", {})),
         str(state.verdict.get("verdict", "")),
-        str(state.verdict.get("why", "") or state.stopped)
-        or (_last_log_line(folder) if now == "interrupted" else ""),
+        why,
         events[-MAX_EVENTS:],
         len(records),
         None if state.adoption.get("undone") else state.adoption.get("operation"),
@@ -175,7 +179,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     )
 
 
-def _last_log_line(folder: RunDirectory) -> str:
+def _read_last_log_line(folder: RunDirectory) -> str:
     """Return the last line that a driver wrote before it was gone."""
     try:
         lines = folder.log.read_text(encoding="utf-8", errors="replace").strip().split("\n")
@@ -208,15 +212,14 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
     if state.stopped or folder.is_stop_requested:
         return "stopped"
     # A trial that an agent prepared waits for the person who begins it.
-    waits = state.about.get("waits") and not state.preflight
-    return (
-        "waiting"
-        if waits or _unanswered_questions(folder, state) or state.held_candidates
-        else "interrupted"
-    )
+    if state.about.get("waits") and not state.preflight:
+        return "waiting"
+    if _list_unanswered(folder, state) or state.held_candidates:
+        return "waiting"
+    return "interrupted"
 
 
-def _unanswered_questions(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
+def _list_unanswered(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
     return [packet for packet in state.pending if folder.answer(packet.id) is None]
 
 
@@ -227,7 +230,7 @@ def list_pending(home: Path, run: str | None = None) -> PendingQuestions:
     more = {"run": folder.id, "how_to_answer": HOW_TO_ANSWER}
     # Answers that were submitted and not read by the driver yet are no open questions.
     packets = [
-        folder.read_json(packet.artifact) | more for packet in _unanswered_questions(folder, state)
+        folder.read_json(packet.artifact) | more for packet in _list_unanswered(folder, state)
     ]
     candidates = [
         {name: str(record[name]) for name in ("name", "candidate", "why")}
@@ -295,7 +298,7 @@ def resume_run(
     return ControlResult(folder.id, run_condition(folder, load_run_state(folder)), "It goes on.")
 
 
-def _frontier_entry(candidate: RunCandidate) -> dict[str, Any]:
+def _describe_member(candidate: RunCandidate) -> dict[str, Any]:
     return {
         "name": candidate.name,
         "mean": candidate.mean,
@@ -307,8 +310,8 @@ def _frontier_entry(candidate: RunCandidate) -> dict[str, Any]:
 
 # A trial rarely takes longer, and a longer pause is mostly a run that stood still.
 LONGEST_PAUSE_SECONDS = 600
-"""The most seconds between two records that count as work: a stopped or waiting run
-does not work.
+"""The most seconds between two records that count as work: a stopped or waiting run does not
+work.
 """
 
 
@@ -325,14 +328,15 @@ def describe_effort(done: int, planned: int, minutes: float, *, goes_on: bool) -
     """
     trials = f"{done:,} of {planned:,} planned trials" if planned else count(done, "trial")
     left = (planned - done) * minutes / done if done and goes_on and planned > done else 0
-    return f"{trials}, {_minutes(minutes)}{f' (about {_minutes(left)} left)' if left else ''}"
+    rest = f" (about {_format_minutes(left)} left)" if left else ""
+    return f"{trials}, {_format_minutes(minutes)}{rest}"
 
 
-def _minutes(minutes: float) -> str:
+def _format_minutes(minutes: float) -> str:
     return f"{minutes:.0f} min" if minutes >= 9.5 else f"{minutes:.1f} min"
 
 
-def _status_line(state: RunState, now: str, minutes: float) -> str:
+def _make_status_line(state: RunState, now: str, minutes: float) -> str:
     bill, best = state.bill, state.candidates.get(state.best)
     money = f"${bill.cost:.4f}" if bill.cost or not bill.unpriced else "unmetered"
     parts = [f"{state.run} [{state.label}] {now}"]
@@ -340,8 +344,10 @@ def _status_line(state: RunState, now: str, minutes: float) -> str:
         parts.append(f"{state.verdict['verdict']}: {state.verdict['why'].rstrip('.')}")
         if state.adoption:
             undone = state.adoption.get("undone")
-            back = f"adoption taken back by operation {undone}"
-            parts.append(back if undone else f"adopted as operation {state.adoption['operation']}")
+            if undone:
+                parts.append(f"adoption taken back by operation {undone}")
+            else:
+                parts.append(f"adopted as operation {state.adoption['operation']}")
     elif best is not None and best.mean is not None:
         parts.append(
             f"{state.phase}, iteration {state.iteration}, best {best.name} {best.mean:.3f} in "
@@ -351,16 +357,17 @@ def _status_line(state: RunState, now: str, minutes: float) -> str:
         parts.append(state.phase)
     if now == "stopped":
         parts.append(state.stopped.rstrip("."))
-    if (chance := estimate_chance(state)) is not None:
+    chance = estimate_chance(state)
+    if chance is not None:
         parts.append(f"at most {chance:.0%} chance left")
     planned = planned_trials(state.preflight.get("estimate", {}))
-    effort = describe_effort(
-        bill.trials, planned, minutes, goes_on=now == "running" and not state.verdict
-    )
+    goes_on = now == "running" and not state.verdict
+    effort = describe_effort(bill.trials, planned, minutes, goes_on=goes_on)
     parts.append(f"{effort}, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
-        seen = [f"a person to see {record['name']}" for record in state.held_candidates]
-        parts.append(f"waits for {', '.join([*(packet.id for packet in state.pending), *seen])}")
+        waits = [packet.id for packet in state.pending]
+        waits += [f"a person to see {record['name']}" for record in state.held_candidates]
+        parts.append(f"waits for {', '.join(waits)}")
     return "; ".join(parts)
 
 
@@ -387,10 +394,8 @@ def describe_evaluations(estimate: Mapping[str, Any]) -> str:
 
 def _describe_record(state: RunState, record: LedgerRecord) -> str:
     """Return a record in words, '' for one that is no event."""
-    kind, names = (
-        record["type"],
-        {digest: candidate.name for digest, candidate in state.candidates.items()},
-    )
+    kind = record["type"]
+    names = {digest: candidate.name for digest, candidate in state.candidates.items()}
     more: dict[str, Any] = {}
     match kind:
         case "preflight":
@@ -471,17 +476,21 @@ def decide_held_candidate(
 
 
 def _find_held(folder: RunDirectory, state: RunState, candidate: str | None) -> LedgerRecord:
-    waits = state.held_candidates
-    found = [record for record in waits if candidate in (None, record["name"], record["candidate"])]
-    if len(found) != 1:
-        names = ", ".join(record["name"] for record in waits) or "none"
-        which = (
-            f"{ascii(candidate[:40])} of run {folder.id} does not wait"
-            if candidate
-            else "Nothing of it waits"
-        )
+    """Return the record of a held candidate, by name or digest; None for the only one.
+
+    Raises InvalidArgument where not exactly one fits.
+    """
+    held = state.held_candidates
+    fitting = [
+        record for record in held if candidate in (None, record["name"], record["candidate"])
+    ]
+    if len(fitting) != 1:
+        names = ", ".join(record["name"] for record in held) or "none"
+        which = "Nothing of it waits"
+        if candidate:
+            which = f"{ascii(candidate[:40])} of run {folder.id} does not wait"
         raise InvalidArgument(f"{which} for a person.", f"Candidates that do: {names}.")
-    return found[0]
+    return fitting[0]
 
 
 def estimate_chance(state: RunState) -> float | None:
@@ -492,17 +501,13 @@ def estimate_chance(state: RunState) -> float | None:
     step takes an upper limit, so the true chance is mostly lower.
     """
     settings = state.settings
-    if (
-        state.phase is not RunPhase.SEARCHING
-        or not state.iterations
-        or settings.get("purpose") == "measure"
-    ):
+    is_searching = state.phase is RunPhase.SEARCHING and bool(state.iterations)
+    if not is_searching or settings.get("purpose") == "measure":
         return None
     val = sum(split == Split.VAL for split, _ in state.tasks.values())
     tasks = sum(narrow_sizes(val, state.tests)) if state.exploratory else state.tests
-    repeats = settings.get("test_repeats") or (
-        NARROW_REPEATS if state.exploratory else STAGED_REPEATS
-    )
+    usual_repeats = NARROW_REPEATS if state.exploratory else STAGED_REPEATS
+    repeats = settings.get("test_repeats") or usual_repeats
     noise = state.calibration.get("discordance", NOISE)
     look = int(state.calibration.get("look", 1))
     design = PowerDesign.of(tasks, repeats, look=look, narrow=state.exploratory, noise=noise)
@@ -512,9 +517,7 @@ def estimate_chance(state: RunState) -> float | None:
         for candidate in tried
         if candidate.decision is CandidateDecision.ADMITTED
     ]
-    remaining = max(
-        0,
-        int(DEFAULT_ITERATIONS if (most := settings.get("iterations")) is None else most)
-        - len(state.iterations),
-    )
+    most = settings.get("iterations")
+    planned = DEFAULT_ITERATIONS if most is None else int(most)
+    remaining = max(0, planned - len(state.iterations))
     return chance_left(state.best_gains(), remaining, accepted, len(tried), design)

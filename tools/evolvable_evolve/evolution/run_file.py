@@ -1,4 +1,4 @@
-"""The settings of a run as they are given: in the run's file, by options, or over MCP."""
+"""Read the settings of a run: from the run's file, options, or MCP."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from evolvable_store.errors import InvalidArgument
 GIVEN: Mapping[str, Field[Any]] = {
     setting.name: setting for setting in fields(RunSettings) if "about" in setting.metadata
 }
-"""The settings that a person or an agent gives, by name. The others follow from what is started."""
+"""The settings that a person or an agent gives, by name. The others follow from the start."""
 
 LIMITS: Mapping[str, Field[Any]] = {setting.name: setting for setting in fields(SpendLimit)}
 
@@ -55,32 +55,33 @@ def read_run_file(data: bytes) -> dict[str, Any]:
     Raises InvalidArgument.
     """
     try:
-        found = tomllib.loads(data.decode("utf-8-sig"))
+        settings = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         hint = "It is TOML, a setting a line, such as `seed = 7`; docs/evolve.md lists them."
         raise InvalidArgument(
             f"The run's file cannot be read: {ascii(str(error)[:200])}.", hint
         ) from None
-    for name in found:
+    for name in settings:
         _check_name(name, (*GIVEN, *LIMITS, *OF_EXECUTOR))
-    if not isinstance(found.get("stand_in", False), bool):
+    if not isinstance(settings.get("stand_in", False), bool):
         raise InvalidArgument(
-            f"stand_in is {ascii(str(found['stand_in'])[:80])}.", "It is true or false."
+            f"stand_in is {ascii(str(settings['stand_in'])[:80])}.", "It is true or false."
         )
-    return found
+    return settings
 
 
 def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
-    """Return the settings of these options. internal: settings that follow from what is started may
-    be among them.
+    """Return the settings of these options. internal: settings that follow from the start may be
+    among them.
 
     Raises InvalidArgument for an unknown name, and for a value that does not fit.
     """
     inner = {setting.name for setting in fields(RunSettings)} - GIVEN.keys()
+    inner_names = sorted(options.keys() & inner)
     # An agent must not name the purpose or the version of a task set itself.
-    if not internal and (internal_names := sorted(options.keys() & inner)):
+    if inner_names and not internal:
         raise InvalidArgument(
-            f"{', '.join(internal_names)} is no setting that is given.", "See docs/evolve.md."
+            f"{', '.join(inner_names)} is no setting that is given.", "See docs/evolve.md."
         )
     rest, limits = dict[str, Any](), dict[str, Any]()
     for name, value in options.items():
@@ -88,7 +89,7 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
             _check_gone(name, value)
         elif name in LIMITS:
             limits[name] = _fit(name, LIMITS[name].type, value)
-            # Also not a number, which no bill would ever reach.
+            # `not >=` and not `<`: no bill would ever reach a limit that is NaN.
             if value is not None and not value >= 0:
                 raise InvalidArgument(f"{name} is {value}.", "It is 0 or more.")
         elif name in inner:
@@ -112,18 +113,15 @@ def setting_rows() -> list[tuple[str, str, str]]:
         rows.append((f"`{name}`", default, setting.metadata["about"] + values))
     rows += [(f"`{name}`", "", about) for name, about in OF_EXECUTOR.items()]
     what = "The limits of `--max-cost`, `--max-tokens` and `--max-calls`, and seconds of trials."
-    return [
-        *rows,
-        (", ".join(f"`{name}`" for name in LIMITS), "", what),
-    ]
+    return [*rows, (", ".join(f"`{name}`" for name in LIMITS), "", what)]
 
 
 def _check_name(name: str, names: tuple[str, ...]) -> None:
     if name in names or name in _GONE:
         return
-    near = _OTHER_NAMES.get(name) or next(
-        iter(get_close_matches(name.replace("-", "_"), names, 1)), ""
-    )
+    near = _OTHER_NAMES.get(name, "")
+    if not near:
+        near = next(iter(get_close_matches(name.replace("-", "_"), names, 1)), "")
     hint = f"Did you mean {near}? " if near else ""
     raise InvalidArgument(
         f"{ascii(name[:80])} is no setting of a run.", f"{hint}docs/evolve.md lists the settings."
@@ -156,7 +154,4 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
             return value
         if len(value) == 2 and all(type(number) is int for number in value):
             return tuple(value)
-    raise InvalidArgument(
-        f"{name} is {ascii(str(value)[:80])}.",
-        f"It is {expected}.",
-    )
+    raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", f"It is {expected}.")

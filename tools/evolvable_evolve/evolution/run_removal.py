@@ -1,4 +1,4 @@
-"""Remove runs of evolution: what refers to them, and what stays of them."""
+"""Remove runs of evolution that nothing refers to; their reports stay."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ _STAY = frozenset((HEAD_FILE, "report.html", "report.json"))
 
 @dataclass(frozen=True)
 class RemovedRun:
-    """A run whose folder was removed. report: of it, which stays. freed: bytes."""
+    """A run whose folder was removed. report: the path of its report. freed: bytes."""
 
     run: str
     report: str
@@ -45,9 +45,7 @@ class RemovedRun:
 
 @dataclass(frozen=True)
 class RemovedRuns:
-    """The runs that were removed, or would be, and the old ones that stay, each with
-    its reasons.
-    """
+    """The runs that were removed, or would be, and the old runs that stay, with their reasons."""
 
     removed: list[str] = field(default_factory=list)
     kept: dict[str, list[str]] = field(default_factory=dict)
@@ -60,7 +58,7 @@ def remove_run(library: Library, run: str) -> RemovedRun:
     refers.
     """
     folder = find_run(library.store.home, run)
-    if pins := _pins(library, folder, load_run_state(folder)):
+    if pins := _find_pins(library, folder, load_run_state(folder)):
         raise Refused(f"Run {folder.id} is needed: {'; '.join(pins)}.", "Nothing was removed.")
     return _remove(library, folder)
 
@@ -78,7 +76,7 @@ def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> 
             # To the second, because the two texts may end differently.
             if str(read_records(folder)[-1]["at"])[:19] >= before[:19]:
                 continue
-            condition, reasons = run_condition(folder, state), _pins(library, folder, state)
+            condition, reasons = run_condition(folder, state), _find_pins(library, folder, state)
             reasons += [f"it is {condition}"] * (condition not in ("finished", "running"))
             reasons += ["what it promoted is not adopted yet"] * state.adoptable
             if reasons:
@@ -90,22 +88,22 @@ def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> 
     return result
 
 
-def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
-    """Return in words what refers to a run, and whether a process drives it."""
-    found = ["it is running"] * (run_condition(folder, state) == "running")
+def _find_pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
+    """Return in words the references to a run, and whether a process drives it."""
+    pins = ["it is running"] * (run_condition(folder, state) == "running")
     adopted = state.adoption.get("operation")
     if adopted is not None and not state.adoption.get("undone"):
-        found.append(f"operation {adopted} made its finalist live")
+        pins.append(f"operation {adopted} made its finalist live")
     for other, other_state in iter_run_states(library.store.home):
         if any(name == folder.id for name, _ in other_state.merged):
-            found.append(f"run {other.id} merged it")
+            pins.append(f"run {other.id} merged it")
         if other.id != folder.id and other_state.settings.get("family") == folder.id:
-            found.append(f"run {other.id} belongs to its measurement")
+            pins.append(f"run {other.id} belongs to its measurement")
     # A proposal to undo an adoption names its run in its reason.
     for waiting in library.store.backend.proposals.waiting(MAX_WAITING):
         if folder.id in f"{waiting.reason} {waiting.grounds or ''}":
-            found.append(f"proposal {waiting.id} waits and names it")
-    return found
+            pins.append(f"proposal {waiting.id} waits and names it")
+    return pins
 
 
 def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
@@ -119,18 +117,19 @@ def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
         "label": state.label,
         "verdict": state.verdict,
         "removed_at": library.store.now(),
+        "records": records,
+        "head": head,
     }
     # Before the ledger goes: `finish_removals` recognises a removal by this file.
-    folder.write_file(
-        HEAD_FILE, json.dumps({**summary, "records": records, "head": head}, indent=1).encode()
-    )
-    freed = sum(path.lstat().st_size for path in _rest(folder.path))
+    folder.write_file(HEAD_FILE, json.dumps(summary, indent=1).encode())
+    freed = sum(path.lstat().st_size for path in _list_rest(folder.path))
     folder.ledger.unlink()  # first: without it there is no run, whatever a kill leaves of the rest
     clear_removed(folder.path)
     return RemovedRun(folder.id, str(folder.path / "report.html"), freed)
 
 
-def _rest(path: Path) -> Iterator[Path]:
+def _list_rest(path: Path) -> Iterator[Path]:
+    """Yield the files that a removal of the run removes, and its topmost folders."""
     for entry in path.iterdir():
         if entry.name not in _STAY:
             yield entry
@@ -156,12 +155,9 @@ def finish_removals(home: Path) -> None:
     """Finish the removals that a kill interrupted."""
     runs = home / EVOLVE_DIR
     for path in runs.iterdir() if runs.is_dir() else ():
+        if path.is_symlink():
+            continue
         # The head is there and the ledger is gone: the removal was decided, and only the rest is
         # left.
-        begun = (
-            not path.is_symlink()
-            and (path / HEAD_FILE).is_file()
-            and not (path / "ledger.jsonl").exists()
-        )
-        if begun:
+        if (path / HEAD_FILE).is_file() and not (path / "ledger.jsonl").exists():
             clear_removed(path)

@@ -1,6 +1,4 @@
-"""Both arms of a sealed test: opened once, measured side by side within the budget, and
-recorded.
-"""
+"""Measure both arms of a sealed test: open it, run them side by side, and record the verdict."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,15 +22,13 @@ from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 FIRST_REPEAT = 20_000
-"""The repeat from which on validation tasks are run here: none of these repeats was measured
-before.
-"""
+"""The first repeat number of validation tasks here, above every repeat that was measured before."""
 
 
 def budget_shortfall(run: RunContext, evaluations: int) -> str:
     """Return why the rest of the budget does not suffice for so many evaluations, '' when it does.
 
-    A look is not spent on a test that cannot be finished.
+    No look is spent on a test that cannot be finished.
     """
     spent, limits, bill = run.state.bill, run.budget.limits, run.budget.bill
     ran = max(1, spent.trials + spent.trouble)
@@ -53,25 +49,15 @@ def budget_shortfall(run: RunContext, evaluations: int) -> str:
 
 def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
     """Record a verdict for which no test was measured to its end."""
-    look = run.state.looks
-    run.note(
-        "verdict",
-        verdict=ruling,
-        candidate=candidate,
-        why=why,
-        look=look,
-        p=None,
-        delta=None,
-        interval=None,
-        n=0,
-    )
+    figures = {"look": run.state.looks, "p": None, "delta": None, "interval": None, "n": 0}
+    run.note("verdict", verdict=ruling, candidate=candidate, why=why, **figures)
 
 
 MOST_MISSING = 0.1
-"""The share of an arm's trials that may be missing beyond those of the other arm, and still be run
-again.
+"""The largest difference between the arms, as a share of an arm's trials, at which missing trials
+run again.
 
-Missing trials beyond it may depend on the program, and a second chance would then be a gain.
+A larger one may depend on the program, and a second chance would then favour an arm.
 """
 
 
@@ -84,26 +70,24 @@ async def repeat_unfinished(
     runner: TestRunner,
     label: str = "test/alone",
 ) -> list[Trial]:
-    """Return the trials, with a second one for each that came to no result and for each that took
-    too long.
+    """Return the trials, with a second one in place of each that came to no result or took too
+    long.
 
     Missing trials of all arms are run again together, as all were first. Slow ones are run while no
     trial of another arm runs: a program can keep the processors busy, so that trials of another arm
     beside its own take too long. Every arm gets the second chance.
     """
-    found = list(trials)
+    final = list(trials)
     missing = [at for at, trial in enumerate(trials) if trial.outcome is TrialOutcome.INFRA_ERROR]
     counts = [sum(requests[at][0] is arm for at in missing) for arm in arms]
     if missing and max(counts) - min(counts) <= MOST_MISSING * len(requests) / len(arms):
         # Repeats of their own, so that the failed ones do not come from the cache.
-        again = [
-            (requests[at][0], requests[at][1], 2 * repeats + requests[at][2]) for at in missing
-        ]
+        requested = [requests[at] for at in missing]
+        again = [(arm, task, 2 * repeats + repeat) for arm, task, repeat in requested]
         with suppress(BudgetSpent):  # without budget they stay missing
-            for at, trial in zip(
-                missing, await run.measure(again, f"{label}-again", runner), strict=True
-            ):
-                found[at] = trial
+            measured = await run.measure(again, f"{label}-again", runner)
+            for at, trial in zip(missing, measured, strict=True):
+                final[at] = trial
     for number, arm in enumerate(arms):
         slow = [
             at
@@ -112,18 +96,17 @@ async def repeat_unfinished(
         ]
         if slow:
             again = [(arm, requests[at][1], repeats + requests[at][2]) for at in slow]
-            for at, trial in zip(
-                slow, await run.measure(again, f"{label}-{number}", runner), strict=True
-            ):
-                found[at] = trial
-    return found
+            measured = await run.measure(again, f"{label}-{number}", runner)
+            for at, trial in zip(slow, measured, strict=True):
+                final[at] = trial
+    return final
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredArms:
     """The base and the finalist, measured on the same tasks.
 
-    cheated: canary tasks that the finalist answered.
+    measured: these tasks. cheated: canary tasks that the finalist answered.
     """
 
     measured: Sequence[Task]
@@ -169,7 +152,7 @@ async def measure_arms(
         run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
     arms = (run.base, program)
     requests: list[TrialRequest] = [
-        (arm, task, r) for r in range(repeats) for task in tests for arm in arms
+        (arm, task, repeat) for repeat in range(repeats) for task in tests for arm in arms
     ]
     canaries = make_canary_tasks(run.folder, tests, run.plant_canary)
     for at, canary in enumerate(canaries, 1):  # spread evenly, so that no place tells a canary
@@ -182,9 +165,8 @@ async def measure_arms(
     tasks: list[Task] = list(tests)
     if val:
         # Fresh repeats, because the finalist was chosen by the earlier ones.
-        fresh = [
-            (arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms
-        ]
+        numbers = range(FIRST_REPEAT, FIRST_REPEAT + repeats)
+        fresh = [(arm, task, repeat) for repeat in numbers for task in val for arm in arms]
         trials += await run.measure(fresh, "test/arms-val")
         tasks += val
     # Canaries have no score that counts for either arm.
@@ -195,11 +177,12 @@ async def measure_arms(
 
 
 def draw_tasks(tasks: Sequence[Task], many: int, salt: str) -> list[Task]:
-    """Return so many of the tasks, in their order; which ones follows from `salt` alone."""
-    drawn = sorted(
-        tasks,
-        key=lambda task: hashlib.sha256(f"{salt} {task.id}".encode()).digest(),
-    )[:many]
+    """Return so many of the tasks, in their order; the choice follows from `salt` alone."""
+
+    def draw(task: Task) -> bytes:
+        return hashlib.sha256(f"{salt} {task.id}".encode()).digest()
+
+    drawn = sorted(tasks, key=draw)[:many]
     return sorted(drawn, key=list(tasks).index)
 
 
@@ -214,15 +197,11 @@ def record_measured(
     **more: Any,
 ) -> None:
     """Record the verdict on two arms."""
-    before, after = measured.scores
-    task_means = [
-        {task: sum(values) / len(values) for task, values in arm.items()} for arm in (before, after)
-    ]
-    both = [
-        task_means[1][task] - task_means[0][task]
-        for task in measured.tasks
-        if task in task_means[0] and task in task_means[1]
-    ]
+    before, after = (
+        {task: sum(values) / len(values) for task, values in arm.items()} for arm in measured.scores
+    )
+    both = [task for task in measured.tasks if task in before and task in after]
+    gains = [after[task] - before[task] for task in both]
     costs = [trial.usage.cost for trial in measured.trials if trial.usage.cost is not None]
     run.note(
         "verdict",
@@ -235,14 +214,14 @@ def record_measured(
         p=result.p,
         p_worse=result.p_worse,
         delta=result.gain,
-        interval=list(paired_interval(both, run.settings.seed)),
+        interval=list(paired_interval(gains, run.settings.seed)),
         n=result.n,
         repeats=measured.repeats,
         missing=dict(zip(("base", "finalist"), result.missing, strict=True)),
         against_base=asdict(result),
         test_cost=sum(costs) if costs else None,
         val={"base": run.state.candidates[run.state.base].mean, "finalist": finalist.mean},
-        base=task_means[0],
-        finalist=task_means[1],
+        base=before,
+        finalist=after,
         **more,
     )

@@ -2,8 +2,8 @@
 validation tasks.
 
 One program is current, the best so far. Each candidate is compared with all results of it: first on
-half of the selection tasks, then on all, and, where the difference is small, by fresh repeats of
-both on the tasks whose results differ. A rejected candidate's score counts half a trial for its
+half of the selection tasks, then on all. Where the difference is small, fresh repeats of both
+follow on the tasks whose results differ. A rejected candidate's score counts half a trial for its
 parent, because the two differ little. Nothing here is a claim: the sealed test alone decides.
 """
 
@@ -20,7 +20,7 @@ from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_evolve.evolution.proposers import Evidence
-from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS
+from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS, STAGED_REPEATS
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.statistics import (
     NARROW_REPEATS,
@@ -76,20 +76,20 @@ NOISE_TASKS = 10
 """Selection tasks on which the base runs twice before the search."""
 
 VAL_LOSS = -2.0
-"""Net tasks of val alone below which a candidate is not accepted, whatever the training
-tasks show.
+"""Net tasks of val alone below which a candidate is not accepted, even if the training tasks show
+a gain.
 """
 
 # With it and evidence from all of train, simulated scores rose from .61 to .83 ("Ten categories" in
 # the same file).
 OTHERS_WEIGHT = 0.5
-"""The weight of a task in a comparison, where the candidate answers no task of its category.
+"""The weight of a task in a comparison where the candidate answers no task of its category.
 
 Results of such tasks are mostly chance, because the edit of one category seldom reaches them. Where
 the tasks have one category, or a candidate answers no task by name, all weigh 1.
 """
 
-_DIFFERENT = 0.5  # of a mean score, from which on a task counts as better or worse
+_DIFFERENT = 0.5  # change of a mean score from which on a task counts as better or worse
 
 
 def selection_tasks(run: RunContext) -> list[Task]:
@@ -110,21 +110,14 @@ def selection_tasks(run: RunContext) -> list[Task]:
         spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train)
     )
     # Where one split is too small, the other gives more.
-    many = min(
-        len(val),
-        max(round(size * VAL_SHARE), size - len(train)),
-    )
-    chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
-    few = min(len(train), max(0, size - many))
+    from_val = min(len(val), max(round(size * VAL_SHARE), size - len(train)))
+    chosen = [(at / max(1, from_val), task) for at, task in enumerate(val[:from_val])]
+    from_train = min(len(train), max(0, size - from_val))
     # The half step puts training tasks between those of val.
-    chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
-    return [
-        task
-        for _, task in sorted(
-            chosen,
-            key=lambda entry: (entry[0], entry[1].id),
-        )
+    chosen += [
+        ((at + 0.5) / max(1, from_train), task) for at, task in enumerate(train[:from_train])
     ]
+    return [task for _, task in sorted(chosen, key=lambda entry: (entry[0], entry[1].id))]
 
 
 def sampled_trials(run: RunContext) -> int:
@@ -138,10 +131,7 @@ def sampled_trials(run: RunContext) -> int:
 
 def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
     """Return the tasks in an order that follows from the seed and their ids alone."""
-    return sorted(
-        tasks,
-        key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest(),
-    )
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest())
 
 
 def spread_categories(tasks: Sequence[Task]) -> list[Task]:
@@ -154,13 +144,7 @@ def spread_categories(tasks: Sequence[Task]) -> list[Task]:
     for task in tasks:
         places.append(((seen[task.category] + 0.5) / sizes[task.category], task.category))
         seen[task.category] += 1
-    return [
-        task
-        for _, task in sorted(
-            zip(places, tasks, strict=True),
-            key=lambda entry: entry[0],
-        )
-    ]
+    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda entry: entry[0])]
 
 
 async def _calibrate(run: RunContext) -> None:
@@ -172,32 +156,31 @@ async def _calibrate(run: RunContext) -> None:
     if run.state.phase is RunPhase.NEW:
         await acceptance.run_pilot(run, tasks, plan_evaluations(run))
     twice = tasks[:NOISE_TASKS]
-    requests = [(base, task, 0) for task in tasks] + [
-        (base, task, search_operators.FIRST_FRESH) for task in twice
-    ]
+    requests = [(base, task, 0) for task in tasks]
+    requests += [(base, task, search_operators.FIRST_FRESH) for task in twice]
     trials = await run.measure(requests, "calibrate/val")
     first = acceptance.mean_scores([trial for trial in trials if trial.repeat == 0])
     again = acceptance.mean_scores([trial for trial in trials if trial.repeat != 0])
     values = acceptance.values_by_task(trials, None, lambda trial: trial.score)
     both = [task.id for task in twice if task.id in first and task.id in again]
     # Without two results for any task the usual noise is assumed.
-    noise = sum(first[task] != again[task] for task in both) / len(both) if both else NOISE
-    look, repeats = run.sealed.look, 2
+    discordance, mean_change = NOISE, 0.0
+    if both:
+        discordance = sum(first[task] != again[task] for task in both) / len(both)
+        mean_change = abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
+    look = run.sealed.look
+    design = PowerDesign.of(run.sealed.size, STAGED_REPEATS, look=look, noise=discordance)
     run.note(
         "calibrated",
         scores=first,
         again=again,
         no_skill={},
         missing=[task.id for task in tasks if task.id not in first],
-        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
-        if both
-        else 0.0,
-        discordance=noise,
-        mde=smallest_gain(PowerDesign.of(run.sealed.size, repeats, look=look, noise=noise)),
+        noise=mean_change,
+        discordance=discordance,
+        mde=smallest_gain(design),
         look=look,
-        estimates={
-            task: [fmean(task_scores), len(task_scores)] for task, task_scores in values.items()
-        },
+        estimates={task: [fmean(scores), len(scores)] for task, scores in values.items()},
     )
 
 
@@ -217,22 +200,20 @@ class _Comparison:
 
     def net(self, tasks: Sequence[Task] | None = None) -> float:
         """Return the tasks gained less those lost, over these tasks or all."""
-        compared = (
-            self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
-        )
+        compared = list(self.child)
+        if tasks is not None:
+            compared = [task.id for task in tasks if task.id in self.child]
         return sum(map(self.difference, compared))
 
     def weighted_net(self) -> float:
-        """Return the net tasks gained, where tasks that the candidate is not about
-        count for less.
-        """
+        """Return the net tasks gained, where tasks that the candidate is not about weigh less."""
         others = sum(self.difference(task) for task in self.child if task in self.others)
         return self.net() - (1 - OTHERS_WEIGHT) * others
 
     def is_near(self) -> bool:
         """Return whether the difference may be chance.
 
-        Where most tasks count for less, a smaller one is enough.
+        Where most tasks weigh less, a smaller difference excludes chance.
         """
         most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
         return NEAR[0] <= self.weighted_net() < most
@@ -257,20 +238,15 @@ async def evaluate_in_stages(
         )
     if record["decision"]:
         return EvaluationResult(candidate, against, True, None, record["why"], record["decision"])
-    return EvaluationResult(
-        candidate,
-        against,
-        True,
-        record["net"] / max(1, len(record["scores"])),
-        record["why"],
-    )
+    delta = record["net"] / max(1, len(record["scores"]))
+    return EvaluationResult(candidate, against, True, delta, record["why"])
 
 
 async def _compare(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
     """Measure a candidate beside the results of its parent, and record the comparison."""
     tasks, number = selection_tasks(run), run.state.iteration
     fresh = _is_stale(run)
-    seen = _Comparison(others=_other_tasks(run, candidate, tasks))
+    seen = _Comparison(others=_find_other_tasks(run, candidate, tasks))
     why = await _measure_halves(run, seen, (candidate, against), tasks, fresh=fresh)
     covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
     # Not where tasks are missing: then no repeat makes the comparison complete.
@@ -294,13 +270,8 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
             f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
         )
         why = f"{summary}; {why}" if why else summary
-    accepted = (
-        not seen.spoiled
-        and not decision
-        and net > 0
-        and min(val, whole) >= VAL_LOSS
-        and "dropped" not in why
-    )
+    is_complete = not seen.spoiled and not decision and "dropped" not in why
+    accepted = is_complete and net > 0 and min(val, whole) >= VAL_LOSS
     return run.note(
         "measured",
         iteration=number,
@@ -324,7 +295,7 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     )
 
 
-def _other_tasks(run: RunContext, candidate: Program, tasks: Sequence[Task]) -> frozenset[str]:
+def _find_other_tasks(run: RunContext, candidate: Program, tasks: Sequence[Task]) -> frozenset[str]:
     """Return the tasks of categories of which the candidate answers none."""
     answers = set(run.state.candidates[candidate.digest].answers)
     about = {task.category for task in run.train if task.id in answers}
@@ -363,7 +334,7 @@ async def _measure_part(
     *,
     fresh: bool,
 ) -> None:
-    """Add the results of these tasks; those of the parent are its estimates, or fresh ones."""
+    """Add the results of these tasks. Those of the parent are its estimates, or fresh ones."""
     candidate, against = programs
     # A repeat of this iteration alone, so that the parent's result is not from the cache.
     repeat = search_operators.FIRST_FRESH + run.state.iteration
@@ -392,8 +363,8 @@ async def _repeat_different(
     tasks: Sequence[Task],
     batch: str,
 ) -> None:
-    """Run the tasks whose results differ once more under both, side by side, and
-    average them in.
+    """Run the tasks whose results differ once more under both, side by side, and average the
+    results in.
     """
     # Apart from the fresh repeats of the parent, which begin at FIRST_FRESH.
     repeat = search_operators.FIRST_FRESH + 1000 + run.state.iteration
@@ -411,10 +382,7 @@ def _is_stale(run: RunContext) -> bool:
     """Return whether the parent was measured so long ago that it is measured again beside its
     child.
     """
-    then, now = (
-        run.state.measured_at,
-        run.state.step.get("checked", {}).get("at"),
-    )
+    then, now = run.state.measured_at, run.state.step.get("checked", {}).get("at")
     # Records of older runs have no times.
     if not (isinstance(then, str) and isinstance(now, str)):
         return False
@@ -451,8 +419,8 @@ async def _gather(
 
 
 def evidence_tasks(run: RunContext, number: int) -> list[Task]:
-    """Return training tasks for the proposer of mode structure: measured ones, failures first, all
-    in turn.
+    """Return training tasks for the proposer of mode structure, in turn: measured ones, failures
+    first.
 
     Failures of the iteration's batch, which goes through the categories, come before others.
     Nothing is run for them. Where all measured tasks pass, tasks that were not measured follow.
@@ -469,17 +437,13 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     few = min(most // 3, len(passing))
     first = [task for task in search_operators.training_batch(run, number) if task in failing]
     rest = [task for task in failing if task not in first]
-    evidence = [
-        *first,
-        *_turn(rest, number, most - few),
-    ][: most - few]
-    return [
-        *evidence,
-        *_turn(passing if evidence else others or passing, number, few if evidence else most),
-    ]
+    evidence = [*first, *_take_turn(rest, number, most - few)][: most - few]
+    if evidence:
+        return [*evidence, *_take_turn(passing, number, few)]
+    return _take_turn(others or passing, number, most)
 
 
-def _turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
+def _take_turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
     if not tasks:
         return []
     # The next part in a circle, so that every task comes in turn.
@@ -515,10 +479,7 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
     usual = USUAL_ROUND * selection + structure_trials + sampled_trials(run)
     room = settings.planned_trials(tests) - EXPECTED_TEST * tests
     # Proposals that take less than planned leave room for further ones.
-    search = min(
-        first + settings.most_proposals * usual,
-        max(first + rounds * usual, room),
-    )
+    search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))
     if run.state.exploratory:
         drawn = sum(narrow_sizes(len(run.val), tests))
         most = likely = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
@@ -526,44 +487,34 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
         most = MOST_TEST_TRIALS * tests + 2 * len(run.val)
         likely = round(EXPECTED_TEST * tests)
     low = first + min(1, rounds) * selection // 2
-    high = (
-        round(
-            max(
-                first + rounds * each,
-                (1 + OVERRUN) * search,
-            )
-        )
-        + most
-    )
-    return acceptance.EvaluationPlan(
-        low, high, round(search) + likely, selection + selection // 2 + 2 * tests
-    )
+    high = round(max(first + rounds * each, (1 + OVERRUN) * search)) + most
+    floor = selection + selection // 2 + 2 * tests
+    return acceptance.EvaluationPlan(low, high, round(search) + likely, floor)
 
 
-def _end_reason(run: RunContext, done: int) -> str:
-    """Return why no proposal follows after so many, '' while the planned trials have
-    room for one.
+def _find_end_reason(run: RunContext, done: int) -> str:
+    """Return why no proposal follows after so many, '' while the planned trials have room for
+    one.
     """
-    if done < run.settings.proposals or trials_left(run) >= len(
-        selection_tasks(run)
-    ) + sampled_trials(run):
+    if done < run.settings.proposals:
+        return ""
+    one_proposal = len(selection_tasks(run)) + sampled_trials(run)
+    if trials_left(run) >= one_proposal:
         return ""
     return f"{done} iterations are done, and the planned trials leave room for no other"
 
 
 async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
-    """Return the best program and its gain, None where that is too small for the test
-    to be opened.
-    """
+    """Return the best program and its gain, None where the gain is too small to open the test."""
     best, gain = run.state.candidates[run.state.best], best_gain(run)
-    return (
-        (best, gain) if best.digest != run.state.base and gain >= run.settings.open_above else None
-    )
+    if best.digest == run.state.base or gain < run.settings.open_above:
+        return None
+    return best, gain
 
 
 GATE = acceptance.SearchGate(
-    _calibrate, _gather, evaluate_in_stages, commit_best, _end_reason, _choose_finalist
+    _calibrate, _gather, evaluate_in_stages, commit_best, _find_end_reason, _choose_finalist
 )
-"""The gate that keeps one program; a candidate meets it in stages on training and
-validation tasks.
+"""The gate that keeps one program; a candidate meets it in stages on training and validation
+tasks.
 """

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import combinations
+from math import ceil
 from typing import Any
 
 from evolvable_evolve.evolution import candidates, proposers
@@ -53,15 +54,18 @@ def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int
     too. They are removed one by one, those with the lowest `aggregate` first, and after each
     removal all are judged again.
     """
-    places = _tasks_by_program(front)
+    places = _group_by_program(front)
     remaining = set(places)
     order = sorted(places, key=lambda program: aggregate[program])
-    while needless := [
-        program
-        for program in order
-        if program in remaining and _is_dominated(program, places[program], front, remaining)
-    ]:
-        remaining.discard(needless[0])
+
+    def find_dominated() -> int | None:
+        for program in order:
+            if program in remaining and _is_dominated(program, places[program], front, remaining):
+                return program
+        return None
+
+    while (dominated := find_dominated()) is not None:
+        remaining.discard(dominated)
     return {
         task: [program for program in best if program in remaining] for task, best in front.items()
     }
@@ -71,7 +75,7 @@ def front_weights(front: Front) -> dict[int, int]:
     """Return at how many tasks each program of the front is among the best, in order of first
     appearance.
     """
-    return {program: len(tasks) for program, tasks in _tasks_by_program(front).items()}
+    return {program: len(tasks) for program, tasks in _group_by_program(front).items()}
 
 
 def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
@@ -82,7 +86,7 @@ def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random
     return chance.choice([program for program, count in weights.items() for _ in range(count)])
 
 
-def _tasks_by_program(front: Front) -> dict[int, list[int]]:
+def _group_by_program(front: Front) -> dict[int, list[int]]:
     places: dict[int, list[int]] = {}
     for task, best in front.items():
         for program in best:
@@ -103,8 +107,8 @@ def select_parent(
     of admission.
 
     The same arguments give the same parent. `pareto` draws among the members that are best at some
-    task, each as often as there are tasks it is best at; members without scores of the same tasks
-    are then chosen by round robin.
+    task, each as often as there are tasks it is best at. Members without scores of the same tasks
+    are chosen by round robin.
     """
     if not members:
         raise InvalidArgument(
@@ -121,9 +125,8 @@ def select_parent(
         if shared:
             # Members measured on different tasks cannot be compared.
             rows = [[member.scores[task] for task in shared] for member in members]
-            return members[
-                sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)
-            ]
+            means = [member.mean or 0.0 for member in members]
+            return members[sample_front(pareto_front(rows), means, chance)]
     return members[(iteration - 1) % len(members)]
 
 
@@ -148,12 +151,7 @@ def sample_batch(
     width = min(categories, len(names))
     for step in range((iteration - 1) * width, iteration * width):
         name = names[step % len(names)]
-        chosen += _take_turn(
-            pools[name],
-            step // len(names),
-            per_category,
-            f"{seed}:{name}",
-        )
+        chosen += _take_turn(pools[name], step // len(names), per_category, f"{seed}:{name}")
     return tuple(chosen)
 
 
@@ -161,17 +159,16 @@ def _take_turn(pool: Sequence[Task], turn: int, size: int, salt: str) -> Iterabl
     """Return the tasks of the `turn`-th turn (from 0) of a category; in the last turn of a round
     fewer may be left.
     """
-    # Rounded up.
-    turns = -(-len(pool) // size)
-    rounds, place = divmod(turn, turns)
-    order = sorted(
-        pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest()
-    )
-    return order[place * size : (place + 1) * size]
+    rounds, place = divmod(turn, ceil(len(pool) / size))
+
+    def draw(task: Task) -> bytes:
+        return hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest()
+
+    return sorted(pool, key=draw)[place * size : (place + 1) * size]
 
 
 FIRST_FRESH = 1
-"""Repeats of a comparison are numbered by its iteration, after the repeats of calibration."""
+"""The first repeat number after calibration; a comparison adds the number of its iteration."""
 
 NEAR_MISS = 0.5
 """The score from which on a failure is a near miss."""
@@ -192,9 +189,8 @@ async def gather_evidence(
 
     Raises BudgetSpent, RunStopped.
     """
-    trials = await run.measure(
-        [(parent, task, 0) for task in tasks], f"train/{selected['iteration']}"
-    )
+    requests = [(parent, task, 0) for task in tasks]
+    trials = await run.measure(requests, f"train/{selected['iteration']}")
     results = list(zip(tasks, trials, strict=True))
     note_rolled(run, selected, results)
     return list_evidence(run, parent, results)
@@ -236,9 +232,8 @@ def make_evidence(
 
     failed: tasks of the batch by category.
     """
-    return Evidence(
-        task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent), sample
-    )
+    reason = _find_reason(run, task, trial, failed, parent)
+    return Evidence(task, trial, is_pass(run, trial), reason, sample)
 
 
 def is_pass(run: RunContext, trial: Trial) -> bool:
@@ -246,7 +241,7 @@ def is_pass(run: RunContext, trial: Trial) -> bool:
     return trial.score is not None and trial.score >= run.settings.fail_below
 
 
-def _evidence_reason(
+def _find_reason(
     run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program
 ) -> str:
     """Return the reason why a result is shown, '' for a failure like any other."""
@@ -266,23 +261,18 @@ async def reflect(
     program: Program,
     guide: QuestionGuide | None = None,
 ) -> Sequence[EditPlan]:
-    """Have the proposer read the evidence, and return its diagnoses and intents as one plan
-    (Reflect).
+    """Return the proposer's diagnoses of the evidence and its intents, as one plan (Reflect).
 
     Raises InvalidPlan, and as RunContext.ask.
     """
-    most, kinds, question = (
-        allowed_edits(run),
-        run.proposed_kinds,
-        proposer_question(run, traces, program, guide),
-    )
+    most, kinds = allowed_edits(run), run.proposed_kinds
+    question = proposer_question(run, traces, program, guide)
     answer = await run.ask(question)
     plan = parse_plan(answer, program, question, kinds=kinds, max_edits=most, corpus=run.corpus)
     # A continued run parses the same answer again, and records it once.
     if "proposed" not in run.state.step:
-        artifact = run.folder.store_json(
-            {"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)}
-        )
+        record = {"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)}
+        artifact = run.folder.store_json(record)
         run.note("proposed", iteration=run.state.iteration, artifact=artifact, summary=plan.summary)
     return [plan]
 
@@ -293,9 +283,7 @@ def proposer_question(
     program: Program,
     guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
-    """Return the question to the proposer of this iteration; the same as long as the iteration
-    runs.
-    """
+    """Return the question to the proposer of this iteration, the same until the iteration ends."""
     agents = list(candidates.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
     return proposers.proposer_question(
         program,
@@ -338,46 +326,36 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     after, operations, kinds = program, list[str](), run.proposed_kinds
     # Each plan is built on the program after the one before it.
     for plan in changes:
-        answer = await run.ask(
-            proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds)
-        )
-        edits = parse_edits(answer, plan, allowed_edits(run))
+        question = proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds)
+        edits = parse_edits(await run.ask(question), plan, allowed_edits(run))
         after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
         operations += [describe_intent(intent) for intent in plan.intents]
     intents = [intent for plan in changes for intent in plan.intents]
     if run.settings.mode == STRUCTURE_MODE:
-        after = candidates.settle_owners(program, after, _owners_of_new(run, intents))
-    run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
+        after = candidates.settle_owners(program, after, _find_new_owners(run, intents))
+    # Before anything of it is recorded; Improve checks again.
+    run.mask.check(program, after)
     answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
-    record_candidate(
-        run,
-        program,
-        after,
-        operations,
-        "; ".join(plan.summary for plan in changes),
-        tuple(answered),
-    )
+    summary = "; ".join(plan.summary for plan in changes)
+    record_candidate(run, program, after, operations, summary, tuple(answered))
     return after
 
 
-def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
-    """Return for each skill that intents add its future owner: the agent that did the tasks which
-    it answers.
+def _find_new_owners(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
+    """Return by new skill its future owner: the agent that did most of the tasks that the skill
+    answers.
 
-    A skill that is split from another has the other's owners; the other's ref is returned for them.
+    A skill that is split from another has the owners of the other, whose ref is returned for them.
     """
-    did: Mapping[str, str] = run.state.step.get("structure", {}).get(
-        "agents",
-        {},
-    )
-    found: dict[str, str] = {}
+    did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
+    owners: dict[str, str] = {}
     for intent in intents:
         if intent.op is candidates.EditOperation.SPLIT:
-            found[intent.other] = intent.ref
+            owners[intent.other] = intent.ref
         elif intent.op is candidates.EditOperation.CREATE:
             counts = Counter(did[task] for task in intent.tasks if task in did)
-            found[intent.ref] = counts.most_common(1)[0][0] if counts else MAIN
-    return found
+            owners[intent.ref] = counts.most_common(1)[0][0] if counts else MAIN
+    return owners
 
 
 def record_candidate(
@@ -421,10 +399,7 @@ def allowed_edits(run: RunContext) -> int:
     """Return how many edits this iteration may make: many at first, few at the end."""
     most, least = run.settings.edits
     share = (run.state.iteration - 1) / max(1, run.settings.proposals - 1)
-    return max(
-        1,
-        round(most - (most - min(least, most)) * min(1.0, max(0.0, share))),
-    )
+    return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
 
 
 def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
@@ -435,18 +410,22 @@ def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
         # An iteration without a candidate has only its record.
         unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
         candidate = state.candidates.get(digest, unbuilt)
-        tried, outcome = (
-            "; ".join(candidate.operations) or candidate.summary,
-            (candidate.delta, candidate.fixed, candidate.broken),
+        tried = "; ".join(candidate.operations) or candidate.summary
+        yield proposers.PastIteration(
+            number,
+            tried,
+            record["decision"],
+            candidate.delta,
+            candidate.fixed,
+            candidate.broken,
+            record["why"],
         )
-        yield proposers.PastIteration(number, tried, record["decision"], *outcome, record["why"])
 
 
 SIMILARITY_THRESHOLD = 0.9
 """The similarity of texts from which on two parts are named as doubles; both stay, because neither
 was measured alone.
 """
-
 
 MAX_COMPARED_WORDS = 2_000
 """The most words of a part that are compared."""
@@ -455,16 +434,17 @@ MAX_COMPARED_WORDS = 2_000
 async def merge_runs(
     run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]
 ) -> Program:
-    """Return the merge of the finalists of other runs, recorded as the candidate of
-    this iteration.
+    """Return the merge of the finalists of other runs, recorded as the candidate of this
+    iteration.
     """
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
-    (merged, decided), names = merge_finalists(changes), ", ".join(name for name, _ in changes)
-    run.mask.check(program, merged)  # before anything of it is recorded; Improve checks again
-    record_candidate(
-        run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}"
-    )
+    merged, decisions = merge_finalists(changes)
+    names = ", ".join(name for name, _ in changes)
+    # Before anything of it is recorded; Improve checks again.
+    run.mask.check(program, merged)
+    operations = decisions or [f"union of {names}"]
+    record_candidate(run, program, merged, operations, f"merge of the runs {names}")
     return merged
 
 
@@ -483,13 +463,14 @@ def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, 
             if twin is None:
                 by_ref[part.ref] = (run, part)
             elif twin[1].tree != part.tree:
+                twin_run, kept = twin
                 decisions.append(
-                    f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}"
+                    f"{part.ref} of run {run} gives way to {kept.ref} of run {twin_run}"
                 )
     parts = [part for _, part in by_ref.values()]
     decisions += [
         f"{first.ref} and {second.ref} say nearly the same"
-        for first, second in _similar_parts(parts)
+        for first, second in _find_similar_parts(parts)
     ]
     return candidates.make_program(parts), decisions
 
@@ -499,21 +480,20 @@ def _find_twin(
 ) -> tuple[str, ProgramPart] | None:
     if part.ref in by_ref:
         return by_ref[part.ref]
-    description = _description(part)
-    same = (
-        entry
-        for entry in by_ref.values()
-        if entry[1].kind is part.kind and description and _description(entry[1]) == description
-    )
+    description = _read_description(part)
+    if not description:
+        return None
+    of_kind = (entry for entry in by_ref.values() if entry[1].kind is part.kind)
+    same = (entry for entry in of_kind if _read_description(entry[1]) == description)
     return next(same, None)
 
 
-def _similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, ProgramPart]]:
+def _find_similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, ProgramPart]]:
     pairs = (pair for pair in combinations(parts, 2) if pair[0].kind is pair[1].kind)
-    return [pair for pair in pairs if _similarity(*pair) >= SIMILARITY_THRESHOLD]
+    return [pair for pair in pairs if _compute_similarity(*pair) >= SIMILARITY_THRESHOLD]
 
 
-def _similarity(one_part: ProgramPart, other_part: ProgramPart) -> float:
+def _compute_similarity(one_part: ProgramPart, other_part: ProgramPart) -> float:
     texts = (part.texts.get(part.main_path, "") for part in (one_part, other_part))
     first, second = (text.casefold().split()[:MAX_COMPARED_WORDS] for text in texts)
     compared = SequenceMatcher(None, first, second, autojunk=False)
@@ -521,8 +501,8 @@ def _similarity(one_part: ProgramPart, other_part: ProgramPart) -> float:
     return compared.ratio() if compared.real_quick_ratio() >= SIMILARITY_THRESHOLD else 0.0
 
 
-def _description(part: ProgramPart) -> str:
-    description = (
-        parse_document(part.main).fields.get("description", "") if part.main is not None else ""
-    )
+def _read_description(part: ProgramPart) -> str:
+    if part.main is None:
+        return ""
+    description = parse_document(part.main).fields.get("description", "")
     return " ".join(str(description).casefold().split())

@@ -1,9 +1,9 @@
 """Answers as variables: an executor that improves its answer in rounds, on public feedback alone.
 
-A round is a check of the answer by the public check of its task, a reflection on the feedback, and
-another run of the same executor with both. The reflection analyses and does not solve. Neither sees
-the expected answer, the scorer, or a score: a prompt is made from the task's own text, the answers,
-the public feedback and the critiques.
+A round has three steps: the public check of the task runs on the answer, a reflection reads the
+feedback, and the same executor runs again with both. The reflection analyses and does not solve.
+Neither sees the expected answer, the scorer, or a score: a prompt is made from the task's own text,
+the answers, the public feedback and the critiques.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MAX_ANSWER, MAX_FEEDBACK, MAX_CRITIQUE = 20_000, 4_000, 4_000
 """The most characters of an answer, of the feedback of a check, and of a critique in a prompt."""
 
 _MAX_FILES = 2_000  # of a workspace whose hashes are recorded
-_LEAST_SECONDS = 0.05  # seconds of the task's time below which a further run is not worth its start
+_LEAST_SECONDS = 0.05  # of the task's time, below which no further run begins
 _REFLECTION_VERSION = 1  # part of the fingerprint: other prompts below give other results
 
 _REFLECT = """\
@@ -66,7 +66,7 @@ the task above stays as it is.
 
 @dataclass(frozen=True, slots=True)
 class PublicFeedback:
-    """Feedback of the public check.
+    """The feedback of the public check.
 
     passed: nothing is left to repair. usable: False where the check itself failed.
     """
@@ -98,12 +98,12 @@ class SolutionExecutor:
 
     @property
     def fingerprint(self) -> str:
-        """Name everything that decides a result."""
+        """The fingerprint of the inner executor, with everything here that decides a result."""
         return f"{self.inner.fingerprint} rounds={self.rounds} reflection={_REFLECTION_VERSION}"
 
     @property
     def label(self) -> str:
-        """Say what the figures are: the label of the executor that answers."""
+        """The label of the figures: that of the executor that answers."""
         return self.inner.label
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
@@ -133,10 +133,11 @@ class SolutionExecutor:
         workspace: Path,
         attempts: list[ModelAttempt],
     ) -> Rollout:
+        """Return the last answer, improved in rounds while the task's time lasts."""
         started = time.monotonic()
         most = 0 if program.answers_once or task.public is None else self.rounds
         # Hashes of a large workspace cost time, and one answer needs none.
-        at_first = await asyncio.to_thread(_file_hashes, workspace) if most else {}
+        at_first = await asyncio.to_thread(_hash_files, workspace) if most else {}
         rollout = await self._run(task, program, repeat, workspace, attempts)
         solutions = [_make_solution(task, 0, rollout, workspace, at_first)]
         # The time left is computed again after each step, because all of them share the task's.
@@ -149,27 +150,26 @@ class SolutionExecutor:
             left = task.timeout_s - (time.monotonic() - started)
             if feedback.passed or not feedback.usable or left < _LEAST_SECONDS:
                 break
-            question = replace(
-                task, prompt=reflection_prompt(task.prompt, solutions), timeout_s=left
-            )
+            prompt = reflection_prompt(task.prompt, solutions)
+            question = replace(task, prompt=prompt, timeout_s=left)
             reflected = await self._reflect(question, program, repeat, solutions[-1], attempts)
             # Infrastructure failed, and not the program: the whole trial is run again.
             if reflected.outcome is TrialOutcome.INFRA_ERROR:
-                return _final_rollout(solutions, reflected, reflected)
-            solutions[-1] = replace(solutions[-1], critique=_critique(reflected))
+                return _make_final_rollout(solutions, reflected, reflected)
+            solutions[-1] = replace(solutions[-1], critique=_take_critique(reflected))
             left = task.timeout_s - (time.monotonic() - started)
             if left < _LEAST_SECONDS:
                 # The reflection is paid, and there is no next answer whose usage could include it.
                 solutions[-1] = _add_reflection(solutions[-1], reflected)
                 break
-            work = await asyncio.to_thread(_next_workspace, solutions[-1], len(solutions))
+            work = await asyncio.to_thread(_make_next_workspace, solutions[-1], len(solutions))
             again = replace(task, prompt=next_prompt(task.prompt, solutions), timeout_s=left)
             rollout = await self._run(again, program, repeat, work, attempts)
             if rollout.outcome is TrialOutcome.INFRA_ERROR:
-                return _final_rollout(solutions, rollout, reflected, rollout)
+                return _make_final_rollout(solutions, rollout, reflected, rollout)
             solution = _make_solution(task, len(solutions), rollout, work, at_first)
             solutions.append(_add_reflection(solution, reflected))
-        return _final_rollout(solutions, rollout)
+        return _make_final_rollout(solutions, rollout)
 
     async def _check(
         self, task: Task, rollout: Rollout, solution: Solution, left: float
@@ -183,14 +183,14 @@ class SolutionExecutor:
         open_part = replace(task, expected=None, scorer=ScorerSpec("command"), public=None)
         top = f"{task.public.files}/"
         # The check sees its own folder: other files of the task set may hold answers.
-        seen = {path: data for path, data in self.files.items() if path.startswith(top)}
+        own_files = {path: data for path, data in self.files.items() if path.startswith(top)}
         try:
             score = await command_score(
                 task.public.argv,
                 open_part,
                 Rollout(rollout.output),
                 solution.workspace,
-                files=seen,
+                files=own_files,
                 seconds=min(task.public.timeout_s, left),
                 host=self.host,
             )
@@ -235,7 +235,7 @@ def check_rounds(rounds: object) -> int:
 def with_rounds(
     executor: Executor, rounds: object, files: Mapping[str, bytes], host: CommandHost
 ) -> Executor:
-    """Return an executor that answers in so many rounds; with 0 the executor itself.
+    """Return an executor that answers in so many rounds, for 0 rounds the executor itself.
 
     Raises InvalidArgument.
     """
@@ -266,22 +266,20 @@ def refuse_without_checks(taskset: TaskSet, rounds: int) -> list[str]:
         )
     if not rounds or not without:
         return []
-    return [
-        (
-            f"{len(without)} of {len(taskset.tasks)} tasks have no public check: their first "
-            "answer counts."
-        )
-    ]
+    counts = f"{len(without)} of {len(taskset.tasks)} tasks"
+    return [f"{counts} have no public check: their first answer counts."]
 
 
 def reflection_prompt(prompt: str, solutions: Sequence[Solution]) -> str:
     """Return the question of a reflection on the last of these answers."""
     earlier = [
-        _block(f"critique of attempt {solution.attempt + 1}", solution.critique)
+        _write_block(f"critique of attempt {solution.attempt + 1}", solution.critique)
         for solution in solutions[:-1]
         if solution.critique
     ]
-    return "\n".join((_REFLECT, _block("task", prompt), *_attempt_blocks(solutions[-1]), *earlier))
+    return "\n".join(
+        (_REFLECT, _write_block("task", prompt), *_write_attempt_blocks(solutions[-1]), *earlier)
+    )
 
 
 def next_prompt(prompt: str, solutions: Sequence[Solution]) -> str:
@@ -289,24 +287,24 @@ def next_prompt(prompt: str, solutions: Sequence[Solution]) -> str:
     critiques.
     """
     critiques = [
-        _block(f"critique of attempt {solution.attempt + 1}", solution.critique)
+        _write_block(f"critique of attempt {solution.attempt + 1}", solution.critique)
         for solution in solutions
         if solution.critique
     ]
-    return "\n".join((prompt, "", _AGAIN, *_attempt_blocks(solutions[-1]), *critiques))
+    return "\n".join((prompt, "", _AGAIN, *_write_attempt_blocks(solutions[-1]), *critiques))
 
 
-def _attempt_blocks(solution: Solution) -> list[str]:
+def _write_attempt_blocks(solution: Solution) -> list[str]:
     number = solution.attempt + 1
     answer = solution.text[:MAX_ANSWER] or "(none)"
     feedback = solution.feedback or "(none)"
     return [
-        _block(f"attempt {number}", answer),
-        _block(f"public feedback on attempt {number}", feedback),
+        _write_block(f"attempt {number}", answer),
+        _write_block(f"public feedback on attempt {number}", feedback),
     ]
 
 
-def _block(name: str, text: str) -> str:
+def _write_block(name: str, text: str) -> str:
     # The mark follows from the text, so that no text can hold the end of its own block.
     mark = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     return f"<<<{name} {mark}\n{text}\n{mark}>>>"
@@ -316,14 +314,14 @@ def _may_improve(rollout: Rollout) -> bool:
     return rollout.outcome is None or rollout.outcome.counts
 
 
-def _critique(reflected: Rollout) -> str:
+def _take_critique(reflected: Rollout) -> str:
     return reflected.output.strip()[:MAX_CRITIQUE] if reflected.outcome is None else ""
 
 
 def _make_solution(
     task: Task, attempt: int, rollout: Rollout, work: Path, at_first: Mapping[str, str]
 ) -> Solution:
-    now = _file_hashes(work) if task.public else {}
+    now = _hash_files(work) if task.public else {}
     return Solution(
         task.id,
         attempt,
@@ -343,7 +341,7 @@ def _add_reflection(solution: Solution, reflected: Rollout) -> Solution:
     return replace(solution, usage=usage, wall=wall)
 
 
-def _final_rollout(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Rollout:
+def _make_final_rollout(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Rollout:
     """Return the rollout of a trial that ended with `last`.
 
     more: runs that are paid and are no part of an answer.
@@ -354,49 +352,45 @@ def _final_rollout(solutions: Sequence[Solution], last: Rollout, *more: Rollout)
         usage, wall = add_usage(usage, part.usage), wall + part.wall
     if len(solutions) == 1 and not more:
         return replace(last, solutions=tuple(solutions))
-    trace = "\n\n".join(
-        (
-            *(map(_round_trace, solutions[:-1])),
-            last.trace,
-        )
-    )
+    trace = "\n\n".join([*map(_write_round_trace, solutions[:-1]), last.trace])
     return replace(last, usage=usage, wall=wall, trace=trace, solutions=tuple(solutions))
 
 
-def _round_trace(solution: Solution) -> str:
-    """Return what a proposer may see of a round that another followed."""
-    sections = (("answer", solution.text[:MAX_ANSWER]), ("public feedback", solution.feedback))
-    blocks = [
-        f"{name}:\n{text}" for name, text in (*sections, ("critique", solution.critique)) if text
-    ]
+def _write_round_trace(solution: Solution) -> str:
+    """Return the part of a round that a proposer may see, for every round but the last."""
+    sections = {
+        "answer": solution.text[:MAX_ANSWER],
+        "public feedback": solution.feedback,
+        "critique": solution.critique,
+    }
+    blocks = [f"{name}:\n{text}" for name, text in sections.items() if text]
     return "\n".join((f"attempt {solution.attempt + 1}", solution.trace, *blocks))
 
 
-def _file_hashes(work: Path) -> dict[str, str]:
+def _hash_files(work: Path) -> dict[str, str]:
     """Return the sha256 of the plain files of a workspace, of at most _MAX_FILES.
 
     Links are not followed.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for top, folders, names in os.walk(work):
         # Sorted, so that the same files are recorded where there are too many.
         folders.sort()
         for name in sorted(names):
             path = Path(top, name)
-            if len(found) == _MAX_FILES:
-                return found
+            if len(hashes) == _MAX_FILES:
+                return hashes
             try:
                 if stat.S_ISREG(path.lstat().st_mode):
                     with open(path, "rb", opener=regular_file) as file:
-                        found[path.relative_to(work).as_posix()] = hashlib.file_digest(
-                            file, "sha256"
-                        ).hexdigest()
+                        digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    hashes[path.relative_to(work).as_posix()] = digest
             except OSError:
                 continue  # a file that the answer left unreadable is no part of it
-    return found
+    return hashes
 
 
-def _next_workspace(solution: Solution, attempt: int) -> Path:
+def _make_next_workspace(solution: Solution, attempt: int) -> Path:
     assert solution.workspace is not None
     # Workspaces of later rounds are one folder deeper.
     trial = solution.workspace.parent if solution.attempt == 0 else solution.workspace.parent.parent

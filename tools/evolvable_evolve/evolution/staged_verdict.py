@@ -1,5 +1,5 @@
-"""The verdict of the staged sealed test, from the stages measured so far: significance and the
-conditions beside it.
+"""The verdict of the staged sealed test, from the stages measured so far: significance and further
+conditions.
 """
 
 from collections import Counter
@@ -58,9 +58,8 @@ class StagedVerdict:
         """Add the trials of a stage."""
         # Trials of canaries are in the first stage, and are no trials of its tasks.
         own = {task.id for task in stage}
-        self.cheated += find_answered_canaries(
-            canaries, [trial for trial in trials if trial.task not in own]
-        )
+        of_canaries = [trial for trial in trials if trial.task not in own]
+        self.cheated += find_answered_canaries(canaries, of_canaries)
         self.canary_count = len(canaries)
         self.repeats.append(repeats)
         self.stages.append(stage)
@@ -80,34 +79,32 @@ class StagedVerdict:
         """Return the mean of each task under both arms. filled: missing trials count as 0."""
         arms = []
         for program in (self.run.base.digest, self.finalist.digest):
-            found: dict[str, list[float]] = {}
+            by_task: dict[str, list[float]] = {}
             for trial in self.trials:
                 if trial.program == program and (filled or trial.outcome.counts):
-                    found.setdefault(trial.task, []).append(trial.score or 0.0)
-            arms.append({task: fmean(values) for task, values in found.items()})
+                    by_task.setdefault(trial.task, []).append(trial.score or 0.0)
+            arms.append({task: fmean(values) for task, values in by_task.items()})
         return arms[0], arms[1]
 
     def groups(self, *, filled: bool = False, sign: float = 1.0) -> list[list[list[float]]]:
-        """Return for each stage the differences of each group."""
+        """Return for each stage the differences of each group. sign: -1 tests a loss."""
         before, after = self.scores(filled=filled)
         stages = []
         for stage in self.stages:
             groups: dict[str, list[float]] = {}
             for task in stage:
                 if task.id in before and task.id in after:
-                    groups.setdefault(task.group or task.id, []).append(
-                        sign * (after[task.id] - before[task.id])
-                    )
+                    difference = sign * (after[task.id] - before[task.id])
+                    groups.setdefault(task.group or task.id, []).append(difference)
             stages.append(list(groups.values()))
         return stages
 
     def test(self, *, filled: bool = False, sign: float = 1.0) -> StagedResult:
+        """Return the test of a gain, or with sign -1 of a loss."""
         if (filled, sign) not in self._tests:
+            groups = self.groups(filled=filled, sign=sign)
             # The least gain is asked of gains alone: a loss needs no margin.
-            least, groups = (
-                self.least if sign > 0 else 0.0,
-                self.groups(filled=filled, sign=sign),
-            )
+            least = self.least if sign > 0 else 0.0
             self._tests[filled, sign] = staged_sign_flip(
                 groups, self.planned, self.alpha, least=least
             )
@@ -129,14 +126,7 @@ class StagedVerdict:
     @property
     def missing(self) -> MissingTrials:
         counts = Counter(trial.program for trial in self.trials if not trial.outcome.counts)
-        each = sum(
-            len(stage) * runs
-            for stage, runs in zip(
-                self.stages,
-                self.repeats,
-                strict=True,
-            )
-        )
+        each = sum(len(stage) * runs for stage, runs in zip(self.stages, self.repeats, strict=True))
         return MissingTrials(counts[self.run.base.digest], counts[self.finalist.digest], each)
 
     @property
@@ -163,7 +153,7 @@ class StagedVerdict:
 
     @property
     def futile(self) -> bool:
-        """Whether an answer is unlikely to come; where a loss is tested as well, of both."""
+        """Whether an answer is unlikely: a gain, and a loss where that is tested as well."""
         return self.result.futile and (self.answers == 1 or self.test(sign=-1).futile)
 
     @property
@@ -200,21 +190,14 @@ class StagedVerdict:
     @property
     def cost(self) -> Any:
         arms: tuple[dict[str, float], dict[str, float]] = ({}, {})
-        for arm, program in zip(
-            arms,
-            (self.run.base.digest, self.finalist.digest),
-            strict=True,
-        ):
-            found: dict[str, list[float]] = {}
+        for arm, program in zip(arms, (self.run.base.digest, self.finalist.digest), strict=True):
+            by_task: dict[str, list[float]] = {}
             for trial in self.trials:
+                tokens = count_tokens(trial)
                 # A trial without reported tokens says nothing of the cost.
-                if (
-                    trial.program == program
-                    and trial.outcome.counts
-                    and (tokens := count_tokens(trial))
-                ):
-                    found.setdefault(trial.task, []).append(tokens)
-            arm.update({task: fmean(values) for task, values in found.items()})
+                if trial.program == program and trial.outcome.counts and tokens:
+                    by_task.setdefault(trial.task, []).append(tokens)
+            arm.update({task: fmean(values) for task, values in by_task.items()})
         tasks = sum(map(len, self.stages))
         return compare_log_costs(
             *arms, gain=self.result.gain, tasks=tasks, limit=self.run.settings.cost_rise
@@ -228,11 +211,9 @@ class StagedVerdict:
         """Return the reason for the ruling in words."""
         gained, lost, n = self.tally()
         result, ruling = self.result, self.ruling()
-        opened = (
-            f" after stage {len(self.stages)} of {len(self.planned)}"
-            if len(self.planned) > 1
-            else ""
-        )
+        opened = ""
+        if len(self.planned) > 1:
+            opened = f" after stage {len(self.stages)} of {len(self.planned)}"
         tally = f"{gained} of {n} tasks came out better and {lost} worse{opened}"
         needed = f"(p = {result.p:.2g}, needed {result.alpha:.2g})"
         missing = f" {self.missing}" if self.missing.any else ""
@@ -252,17 +233,13 @@ class StagedVerdict:
                 f"{tally} {needed}, but not when what is missing counts as failed (p = "
                 f"{filled.p:.2g}).{missing}"
             )
-        if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.is_graded and self.harm < 0:
+        is_overruled = ruling is Ruling.NOT_SUPPORTED and result.rejects
+        if is_overruled and self.is_graded and self.harm < 0:
             loss = f"{100 * self.harm:+.1f} points"
             return (
                 f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({loss})."
             )
-        if (
-            ruling is Ruling.NOT_SUPPORTED
-            and result.rejects
-            and self.cost is not None
-            and not self.cost.within
-        ):
+        if is_overruled and self.cost is not None and not self.cost.within:
             return (
                 f"{tally} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, "
                 "above the limit."
@@ -270,19 +247,20 @@ class StagedVerdict:
         return f"{tally} {needed}.{missing}"
 
     def record(self, ruling: Ruling, why: str, veto: Mapping[str, Any]) -> None:
-        """Record the verdict."""
+        """Record the verdict. veto: the comparison with no skill at all, {} without one."""
         run, result, worse = self.run, self.result, self.test(sign=-1)
         gained, lost, n = self.tally()
         before, after = self.scores()
         both = sorted(before.keys() & after.keys())
-        extra = [trial.usage.cost for trial in self.trials if trial.usage.cost is not None]
-        cost = self.cost
-        interval = list(result.interval)
+        dollars = [trial.usage.cost for trial in self.trials if trial.usage.cost is not None]
+        cost, interval = self.cost, list(result.interval)
+        repeats = self.repeats[0] if len(set(self.repeats)) == 1 else self.repeats
+        alpha = result.alpha
+        # Both sides share the alpha, and the report states the one of the look.
+        if self.answers > 1:
+            alpha = alpha_of_look(self.look, run.settings.test_alpha)
         # Twice the smaller of both sides, because either answer was possible.
-        both_sides = {
-            "p_worse": worse.p,
-            "p_two_sided": min(1.0, 2 * min(result.p, worse.p)),
-        }
+        both_sides = {"p_worse": worse.p, "p_two_sided": min(1.0, 2 * min(result.p, worse.p))}
         against = {
             "n": n,
             "missing": sum(map(len, self.stages)) - n,
@@ -304,16 +282,13 @@ class StagedVerdict:
             why=why,
             canaries={"asked": self.canary_count, "answered": self.cheated},
             look=self.look,
-            # Both sides share the alpha, and the report states the one of the look.
-            alpha=result.alpha
-            if self.answers == 1
-            else alpha_of_look(self.look, run.settings.test_alpha),
+            alpha=alpha,
             **(both_sides if self.answers > 1 else {}),
             p=result.p,
             delta=result.estimate,
             interval=interval,
             n=n,
-            repeats=self.repeats[0] if len(set(self.repeats)) == 1 else self.repeats,
+            repeats=repeats,
             stages=self.results,
             planned=list(self.planned),
             groups=sum(map(len, self.groups())),
@@ -322,7 +297,7 @@ class StagedVerdict:
             against_base=against,
             against_no_skill=dict(veto) or None,
             cost=asdict(cost) if cost else None,
-            test_cost=sum(extra) if extra else None,
+            test_cost=sum(dollars) if dollars else None,
             val={"base": run.state.candidates[run.state.base].mean, "finalist": self.finalist.mean},
             base=before,
             finalist=after,

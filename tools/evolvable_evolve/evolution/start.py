@@ -94,42 +94,35 @@ def find_opportunities(
     library: Library, caller: Caller, *, days: int = 30, limit: int = 20
 ) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
-    statistics, tried = (
-        stats(library, caller, days=days),
-        dict[str, list[str]](),
-    )
+    evidence, tried = stats(library, caller, days=days), dict[str, list[str]]()
     for _, state in iter_run_states(library.store.home):
         run_line = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
         for pin in state.settings.get("program", ()):
             tried.setdefault(pin["ref"], []).append(run_line)
     opportunities = [
         (opportunity.ref, opportunity.reason, opportunity.numbers)
-        for opportunity in statistics.opportunities
+        for opportunity in evidence.opportunities
     ]
     harmed = {ref for ref, reason, _ in opportunities if reason == "harms"}
-    for line in statistics.resources:
+    for line in evidence.resources:
         share = line.helped
         # Fewer than three rated uses say nothing, and a known harm is the stronger reason.
         if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
             opportunities.append((line.ref, "failing", str(share)))
-    # Reasons of newer versions come last.
-    opportunities.sort(
-        key=lambda entry: (
-            REASON_ORDER.index(entry[1]) if entry[1] in REASON_ORDER else len(REASON_ORDER),
-            entry[0],
-        )
-    )
+
+    def urgency(entry: tuple[str, str, str]) -> tuple[int, str]:
+        ref, reason, _ = entry
+        # Reasons that this version does not know come last.
+        rank = REASON_ORDER.index(reason) if reason in REASON_ORDER else len(REASON_ORDER)
+        return rank, ref
+
+    opportunities.sort(key=urgency)
     found = [
-        EvolutionOpportunity(
-            *entry,
-            tried.get(entry[0], [])[:3],
-        )
-        for entry in opportunities[:limit]
+        EvolutionOpportunity(*entry, tried.get(entry[0], [])[:3]) for entry in opportunities[:limit]
     ]
-    sets = [
-        str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None
-    ]
-    return Opportunities(found, sets)
+    environments = library.store.heads(Kind.ENVIRONMENT)
+    task_sets = [str(head.ref) for head in environments if head.version is not None]
+    return Opportunities(found, task_sets)
 
 
 @dataclass(frozen=True)
@@ -151,8 +144,8 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProgram:
-    """Programs of a measurement. label: the measured one, in words. program: None for the resources
-    as they are.
+    """The programs of a measurement. label: the measured one, in words. program: None for the
+    resources as they are.
 
     left_out: tasks of train and validation that say nothing of it, with the reason.
     """
@@ -188,7 +181,7 @@ def start_run(
     # Before the check below, which runs the set's commands.
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
-    of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
+    round_warnings = refuse_without_checks(taskset, executor.get("rounds", 0))
     requested = make_settings(options, internal=measured is not None)
     checked = _check_taskset(library, host, taskset, registered, requested.test_repeats)
     base, pins = load_program(library, caller, program)
@@ -209,21 +202,18 @@ def start_run(
     refuse_undecidable(taskset, settings, checked.looks + 1, exploratory=checked.exploratory)
     _check_agents(settings)
     check_available(settings, host, taskset.files)
-    warned = check_backend(settings, host, taskset)
+    backend_warnings = check_backend(settings, host, taskset)
     if measured is not None:
-        base, finalists, warnings = _compared_programs(measured, base)
+        base, finalists, warnings = _choose_compared(measured, base)
     else:
         _check_program(settings, base)
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
-    run, label = _record_run(
-        library, settings, taskset, base, host, finalists, checked.exploratory, _about(measured)
-    )
-    warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
-    program_refs = [f"{pin.ref}@{pin.version}" for pin in pins]
-    split_sizes = count_by_split(taskset)
-    return StartedRun(
-        run, label, settings.brain, program_refs, split_sizes, warnings, settings.judge
-    )
+    about, exploratory = _make_about(measured), checked.exploratory
+    run, label = _record_run(library, settings, taskset, base, host, finalists, exploratory, about)
+    warnings += [*round_warnings, *backend_warnings]
+    warnings += _list_warnings(library, taskset, checked, settings, label)
+    refs, sizes = [f"{pin.ref}@{pin.version}" for pin in pins], count_by_split(taskset)
+    return StartedRun(run, label, settings.brain, refs, sizes, warnings, settings.judge)
 
 
 def _record_run(
@@ -250,7 +240,7 @@ def _record_run(
     return folder.id, label
 
 
-def _about(measured: MeasuredProgram | None) -> dict[str, Any]:
+def _make_about(measured: MeasuredProgram | None) -> dict[str, Any]:
     return {"left_out": dict(measured.left_out)} if measured is not None else {}
 
 
@@ -262,10 +252,8 @@ def _take_rounds(
     rounds = check_rounds(rest.pop("rounds", 0) or executor.get("rounds", 0))
     mode = rest.get("mode")
     if mode in (SOLUTION_MODE, JOINT_MODE) and not rounds:
-        raise InvalidArgument(
-            f"Mode {mode} improves answers, and no rounds are given.",
-            "Name them: rounds is 1 to 3.",
-        )
+        text = f"Mode {mode} improves answers, and no rounds are given."
+        raise InvalidArgument(text, "Name them: rounds is 1 to 3.")
     if mode == SOLUTION_MODE and measured is not None:
         text = (
             "A measurement compares programs, and mode solution_only compares a program "
@@ -278,16 +266,15 @@ def _take_rounds(
 def _measure_rounds(
     requested: RunSettings, program: Program, rounds: int
 ) -> tuple[RunSettings, MeasuredProgram]:
-    """Return the settings of a run that compares the first answers of a frozen program with its
-    last, and its arms.
+    """Return the settings and the arms of a run that compares the first answers of a frozen program
+    with its last.
     """
-    arms = MeasuredProgram(
-        f"answers in {rounds} rounds", replace(program, answers_once=True), program
-    )
+    first_answers = replace(program, answers_once=True)
+    arms = MeasuredProgram(f"answers in {rounds} rounds", first_answers, program)
     return replace(requested, purpose="measure", iterations=0), arms
 
 
-def _compared_programs(
+def _choose_compared(
     measured: MeasuredProgram, current: Program
 ) -> tuple[Program, list[tuple[str, Program]], list[str]]:
     """Return the base of a measurement, the measured program, and its warnings.
@@ -300,31 +287,29 @@ def _compared_programs(
     return measured.base, [(measured.label, program)], list(measured.warnings)
 
 
-def _warnings_of(
+def _list_warnings(
     library: Library, taskset: TaskSet, checked: TaskSetCheck, settings: RunSettings, label: str
 ) -> list[str]:
-    found = [
+    """Return the warnings of the check, about opened tasks, and about the judge of a run."""
+    warnings = [
         f"{remark.text} {remark.hint}".strip()
         for remark in checked.remarks
         if remark.level is IssueLevel.WARN
     ]
-    found += _warn_of_opened(library, taskset)
+    warnings += _warn_of_opened(library, taskset)
     about_judge = family_warning(settings.executor, settings.judge, label)
-    return [*found, *([about_judge] if about_judge else [])]
+    if about_judge:
+        warnings.append(about_judge)
+    return warnings
 
 
 def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
-    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
-    burnt = opened_before(library.store.home, taskset, open_ones)
-    if not burnt:
+    open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
+    opened = opened_before(library.store.home, taskset, open_tasks)
+    if not opened:
         return []
-    ids = format_ids(burnt)
-    return [
-        (
-            f"A sealed test opened {ids} before; now they are learned from, and no test may have "
-            "them again."
-        )
-    ]
+    text = f"A sealed test opened {format_ids(opened)} before; now they are learned from"
+    return [f"{text}, and no test may have them again."]
 
 
 def _check_taskset(
@@ -359,10 +344,12 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
     names = parse_document(about).fields.get("runner-files") if about is not None else None
     if names is None:
         return dict(executor)
-    may = scorer_files(taskset)
-    if not isinstance(names, list) or not all(
-        isinstance(path, str) and path in may for path in names
-    ):
+    allowed = scorer_files(taskset)
+
+    def is_allowed(path: object) -> bool:
+        return isinstance(path, str) and path in allowed
+
+    if not isinstance(names, list) or not all(map(is_allowed, names)):
         problem = (
             f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
         )
@@ -375,17 +362,16 @@ def _check_agents(settings: RunSettings) -> None:
     given any.
     """
     if settings.mode == STRUCTURE_MODE and not takes_agents(settings.executor):
-        executor_name = ascii(
-            str(settings.executor.get("name") or settings.executor.get("kind"))[:80]
-        )
-        raise InvalidArgument(
+        name = str(settings.executor.get("name") or settings.executor.get("kind"))
+        text = (
             "Mode structure needs an executor that can be given agents, and "
-            f"{executor_name} cannot.",
-            (
-                "Use claude:MODEL, or a command that a person named by `evolvable role executor "
-                "add NAME --agents -- COMMAND`."
-            ),
+            f"{ascii(name[:80])} cannot."
         )
+        hint = (
+            "Use claude:MODEL, or a command that a person named by `evolvable role executor add "
+            "NAME --agents -- COMMAND`."
+        )
+        raise InvalidArgument(text, hint)
 
 
 def _check_program(settings: RunSettings, base: Program) -> None:
@@ -406,15 +392,18 @@ def merged_finalists(
     """Return the finalists of runs, the one with the surest gain over its own base first, and
     warnings.
 
-    Raises InvalidArgument for runs that cannot be compared: under another executor, or where a run
-    opened tasks that this one would test on, because their results were part of the choice of the
-    runs.
+    Raises InvalidArgument for runs under another executor, which cannot be compared. It does so too
+    where a run opened tasks that this one would test on: their results were part of the choice of
+    the runs.
     """
-    found: list[tuple[float, str, Program]] = []
+    finalists: list[tuple[float, str, Program]] = []
     warnings = []
-    if merge and (burnt := opened_before(library.store.home, taskset, taskset.of(Split.TEST))):
+    opened: list[str] = []
+    if merge:
+        opened = opened_before(library.store.home, taskset, taskset.of(Split.TEST))
+    if opened:
         text = (
-            f"The merged program would be tested on tasks that a run opened, {len(burnt)} "
+            f"The merged program would be tested on tasks that a run opened, {len(opened)} "
             "of its test."
         )
         raise InvalidArgument(
@@ -423,21 +412,17 @@ def merged_finalists(
     for name in merge:
         folder, state = load_run(library.store.home, name)
         if not state.finalist:
-            raise InvalidArgument(
-                f"Run {folder.id} found nothing that could be merged.",
-                "Merge runs with a finalist.",
-            )
-        if _same_executor(state.settings.get("executor", {})) != _same_executor(settings.executor):
+            text = f"Run {folder.id} found nothing that could be merged."
+            raise InvalidArgument(text, "Merge runs with a finalist.")
+        executor = _identify_executor(state.settings.get("executor", {}))
+        if executor != _identify_executor(settings.executor):
             text = (
                 f"Run {folder.id} measured under another executor, so its gain cannot be compared."
             )
             raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
-        same = state.settings.get("task_set") == settings.task_set
-        if not same:
-            warnings.append(
-                f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on "
-                "other tasks."
-            )
+        task_set = state.settings.get("task_set")
+        if task_set != settings.task_set:
+            warnings.append(f"Run {folder.id} is from {task_set}: its gain is on other tasks.")
         finalist, base = state.candidates[state.finalist], state.candidates[state.base]
         gains = [
             score - base.scores[task]
@@ -445,25 +430,16 @@ def merged_finalists(
             if task in base.scores
         ]
         # By the lower end of the interval: a high mean of few tasks is no sure gain.
-        found.append(
-            (
-                paired_interval(gains)[0] if gains else -1.0,
-                folder.id,
-                folder.program(state.finalist),
-            )
-        )
-    ranked = sorted(found, key=lambda entry: -entry[0])
+        sure_gain = paired_interval(gains)[0] if gains else -1.0
+        finalists.append((sure_gain, folder.id, folder.program(state.finalist)))
+    ranked = sorted(finalists, key=lambda entry: -entry[0])
     return [(name, program) for _, name, program in ranked], warnings
 
 
-def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what identifies an executor; prices and files beside it do not."""
-    return (
-        spec.get("kind"),
-        spec.get("model"),
-        tuple(spec.get("command") or ()),
-        spec.get("rounds", 0),
-    )
+def _identify_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the fields that identify an executor; prices and files beside it do not."""
+    command = tuple(spec.get("command") or ())
+    return spec.get("kind"), spec.get("model"), command, spec.get("rounds", 0)
 
 
 def write_first_record(
@@ -484,7 +460,7 @@ def write_first_record(
     # Before the record that names them: without a first record there is no run.
     for program in (base, *(program for _, program in finalists)):
         folder.store_program(program)
-    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
     with Ledger.open(folder.ledger) as ledger:
         ledger.append(
             "run",
@@ -494,7 +470,7 @@ def write_first_record(
                 "fingerprint": executor.fingerprint,
                 "settings": settings.to_json(),
                 # Test tasks are counted and not named: the ledger is open to agents.
-                "tasks": [[task.id, task.split, task.category] for task in open_ones],
+                "tasks": [[task.id, task.split, task.category] for task in open_tasks],
                 "test_tasks": len(taskset.of(Split.TEST)),
                 "exploratory": exploratory,
                 "base": base.digest,

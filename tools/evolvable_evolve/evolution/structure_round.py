@@ -1,9 +1,9 @@
-"""The round of a run that restructures agents: evidence, the gate's recorded decision, and the
-change as a program.
+"""The round of a run that restructures agents: its evidence, the recorded decision of the gate, and
+the changed program.
 
 In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the
-gate reads what the training tasks show of the agents. Where a rule holds, the iteration tries that
-one change of agents instead.
+gate reads the results of the agents on the training tasks. Where a rule holds, the iteration tries
+that one change of agents instead.
 """
 
 import hashlib
@@ -134,34 +134,30 @@ async def _decide(
     # A parent that a round measured already is no new round: its trials come from the cache.
     fresh = all(record["parent"] != program.digest for record in state.structures)
     number = len(rounds) + fresh
-    did = {
-        task.id: _doer(trial)
-        for task, trial in zip(tasks, trials, strict=True)
-        if trial.outcome.counts
-    }
-    assigned = _assignments(state.structures, diagnoses, did)
+    results = list(zip(tasks, trials, strict=True))
+    doers = {task.id: _find_doer(trial) for task, trial in results if trial.outcome.counts}
+    assigned = _find_assignments(state.structures, diagnoses, doers)
     traces = [
         AgentTrace(
             task.id,
             task.category,
-            did[task.id],
+            doers[task.id],
             search_operators.is_pass(run, trial),
             tuple(ref for ref in trial.read if ref.startswith(f"{Kind.SKILL}:")),
             number,
             assigned.get(task.id, ("", ""))[1],
         )
-        for task, trial in zip(tasks, trials, strict=True)
-        if task.id in did
+        for task, trial in results
+        if task.id in doers
     ]
     owned, validated = skill_owners(program), validated_skills(run, program)
-    seen = _last_seen([*rounds, {"owners": list(owned), "seen": []}], number)
-    round_input = StructureInput(
-        owned, traces, validated, _repairs(run, tasks), number, last_seen=seen
-    )
+    last_seen = _find_last_seen([*rounds, {"owners": list(owned), "seen": []}], number)
+    repairs = _list_repairs(run, tasks)
+    round_input = StructureInput(owned, traces, validated, repairs, number, last_seen=last_seen)
     summary = summarise_structure(round_input)
     thresholds = StructureThresholds.from_settings(run.settings.structure)
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
-    decision = decide_structure(summary, thresholds, _closed_changes(run, program), frozen)
+    decision = decide_structure(summary, thresholds, _find_closed_changes(run, program), frozen)
     return run.note(
         "structure",
         iteration=state.iteration,
@@ -169,8 +165,8 @@ async def _decide(
         round=number,
         fresh=fresh,
         owners=sorted(owned),
-        seen=sorted(set(did.values())),
-        agents=did,
+        seen=sorted(set(doers.values())),
+        agents=doers,
         assigned={task: list(pair) for task, pair in assigned.items()},
         action=decision.action,
         why=decision.why,
@@ -190,72 +186,66 @@ def structure_tasks(run: RunContext) -> list[Task]:
     return sorted(run.train, key=key)[:STRUCTURE_TASKS]
 
 
-def _doer(trial: Trial) -> str:
+def _find_doer(trial: Trial) -> str:
     """Return the agent that did a task: the first that was started, else main."""
     return next((ref for ref in trial.read if ref.startswith(f"{Kind.AGENT}:")), MAIN)
 
 
-def _assignments(
-    before: Sequence[LedgerRecord], diagnoses: Sequence[Diagnosis], did: Mapping[str, str]
+def _find_assignments(
+    before: Sequence[LedgerRecord], diagnoses: Sequence[Diagnosis], doers: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """Return by task the agent that did it and the one that should have, by the last diagnosis.
 
-    A diagnosis holds as long as the same agent does the task.
+    before: the structures of earlier rounds. doers: by task the agent that did it now. A diagnosis
+    holds as long as the same agent does the task.
     """
     assigned = {
         task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()
     }
     for diagnosis in diagnoses:
-        if diagnosis.task not in did:
+        if diagnosis.task not in doers:
             continue
         if diagnosis.unique and diagnosis.cause is FailureCause.BAD_ASSIGNMENT and diagnosis.better:
-            assigned[diagnosis.task] = (did[diagnosis.task], diagnosis.better)
+            assigned[diagnosis.task] = (doers[diagnosis.task], diagnosis.better)
         # A later diagnosis without a better agent takes the earlier one back.
         else:
             assigned.pop(diagnosis.task, None)
-    return {task: pair for task, pair in assigned.items() if did.get(task) == pair[0]}
+    return {task: pair for task, pair in assigned.items() if doers.get(task) == pair[0]}
 
 
-def _last_seen(rounds: Sequence[Mapping[str, Any]], number: int) -> dict[str, int]:
-    """Return the round of each agent's last trace, by default the one before it was there."""
-    seen: dict[str, int] = {}
+def _find_last_seen(rounds: Sequence[Mapping[str, Any]], number: int) -> dict[str, int]:
+    """Return by agent the round of its last trace, for one without a trace the round before its
+    first.
+    """
+    last_seen: dict[str, int] = {}
     for at, record in enumerate(rounds, 1):
         for agent in record["owners"]:
-            seen.setdefault(agent, min(at, number) - 1)
-        seen |= dict.fromkeys(record["seen"], at)
-    return seen
+            last_seen.setdefault(agent, min(at, number) - 1)
+        last_seen |= dict.fromkeys(record["seen"], at)
+    return last_seen
 
 
-def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
-    """Return the edits of skills that were measured, with the task types that they were
-    to repair.
-    """
+def _list_repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
+    """Return the measured edits of skills, with the task types that they were to repair."""
     types = {task.id: task.category for task in tasks}
-    found = []
+    measured = (CandidateDecision.ADMITTED, CandidateDecision.REJECTED)
+    repairs = []
     for digest in run.state.history:
         candidate = run.state.candidates[digest]
-        if candidate.answers and candidate.decision in (
-            CandidateDecision.ADMITTED,
-            CandidateDecision.REJECTED,
-        ):
-            answered = dict.fromkeys(types[task] for task in candidate.answers if task in types)
-            skills = tuple(ref for ref in candidate.changed if ref.startswith(f"{Kind.SKILL}:"))
-            found.append(
-                LocalRepair(
-                    candidate.name,
-                    tuple(answered),
-                    candidate.decision is CandidateDecision.ADMITTED,
-                    skills,
-                )
-            )
-    return found
+        if not candidate.answers or candidate.decision not in measured:
+            continue
+        answered = dict.fromkeys(types[task] for task in candidate.answers if task in types)
+        skills = tuple(ref for ref in candidate.changed if ref.startswith(f"{Kind.SKILL}:"))
+        is_admitted = candidate.decision is CandidateDecision.ADMITTED
+        repairs.append(LocalRepair(candidate.name, tuple(answered), is_admitted, skills))
+    return repairs
 
 
 MAX_TRIES = 2
 """How often a rejected change of agents is tried in a run, each time from another program."""
 
 
-def _closed_changes(run: RunContext, program: Program) -> set[str]:
+def _find_closed_changes(run: RunContext, program: Program) -> set[str]:
     """Return the keys of the changes of agents that are not tried: rejected from this program, or
     too often.
     """

@@ -19,7 +19,7 @@ from evolvable_tools.llm import ModelAttempt
 
 
 class Split(StrEnum):
-    """What a task is for: evidence to learn from, choosing among candidates, or the one sealed
+    """The purpose of a task: evidence to learn from, the choice among candidates, or the sealed
     test.
     """
 
@@ -56,8 +56,8 @@ class Task:
 
     `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the
     task set that a workspace begins with. `setup` are commands as argument lists, run in the
-    workspace first. `digest` is the sha256 of everything that decides what the task is (not its id,
-    split or tags): equal digests are the same task. `group` is a person's name for tasks that are
+    workspace first. `digest` is the sha256 of everything that defines the task (not its id, split
+    or tags): equal digests are the same task. `group` is a person's name for tasks that are
     alike: they stay in one split. `reviewed` is False for a task that was found in a session and
     has no scorer yet; `check` describes in words how to check it. `public` is the check whose
     feedback the author of an answer may read between two rounds. `kind` is equal for tasks that
@@ -89,7 +89,7 @@ class TaskSet:
     """The tasks of one version of an environment, with the files they need.
 
     `files` maps paths below the task set to bytes (fixtures and scorers). `digest` is the sha256
-    over all tasks, their splits and all files; `test_digest` the one over the sealed test alone, by
+    over all tasks, their splits and all files. `test_digest` is that over the sealed test alone, by
     which looks at it are counted across runs. `alike` is a person's word on tasks that read alike,
     '' for none.
     """
@@ -130,8 +130,8 @@ class SplitRatios:
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """A task for dealing: `group` is equal for tasks that stay together, `split` None where it is
-    open.
+    """A task that needs a split: `group` is equal for tasks that stay together, `split` None where
+    it is open.
     """
 
     id: str
@@ -145,50 +145,45 @@ def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[st
     """Return the split of every task by its id.
 
     Splits that tasks name stay, and count. Of all tasks the floor of each share goes to train and
-    to val, over the categories by largest remainder, at least one of each category of two or more;
-    the rest is the test. Categories of one task are dealt as one category, and a last single one
-    goes to train. Within a category the order is that of a hash of the id, train from one end and
-    test from the other, so a task that is added later moves few others. Synthetic tasks go to train
-    alone. Equal tasks stay together.
+    to val, over the categories by largest remainder. Each category of two or more has at least one
+    task in both; the rest is the test. Categories of one task are dealt as one category, and a last
+    single one goes to train. Within a category the order is that of a hash of the id, train from
+    one end and test from the other. So a task that is added later moves few others. Synthetic tasks
+    go to train alone. Equal tasks stay together.
     """
     # Tasks with a split of their own are not dealt.
     splits = {task.id: task.split for task in tasks if task.split is not None}
     # A group follows its task with a split of its own.
     placed = {task.group: task.split for task in tasks if task.split is not None}
-    members = _tasks_by_category(tasks)
+    members = _group_by_category(tasks)
     sizes = {name: len(own) for name, own in members.items()}
     left = {}
     for split, ratio in ((Split.TRAIN, ratios.train), (Split.VAL, ratios.val)):
         fixed = {name: sum(task.split is split for task in own) for name, own in members.items()}
-        # What tasks have taken by name is taken off.
-        left[split] = {
-            name: share - fixed[name] for name, share in _split_shares(sizes, ratio, fixed).items()
-        }
+        shares = _split_shares(sizes, ratio, fixed)
+        # Tasks that name their split have taken a part of its share.
+        left[split] = {name: share - fixed[name] for name, share in shares.items()}
     for name, own in members.items():
-        _assign_category(
-            [task for task in own if task.split is None],
-            {split: left[split][name] for split in left},
-            placed,
-        )
+        open_tasks = [task for task in own if task.split is None]
+        _assign_category(open_tasks, {split: left[split][name] for split in left}, placed)
     return splits | {task.id: placed[task.group] for task in tasks if task.split is None}
 
 
-def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitRequest]]:
-    """Return the tasks of each category in the order of their hashes, open single ones put
-    together.
+def _group_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitRequest]]:
+    """Return the tasks of each category in the order of their hashes; single open tasks form one
+    category.
     """
     by_category: dict[str, list[SplitRequest]] = defaultdict(list)
     for task in tasks:
         by_category[task.category].append(task)
     # One open task alone cannot be divided.
-    for name in [
-        name for name, own in by_category.items() if len(own) == 1 and own[0].split is None
-    ]:
+    single = [name for name, own in by_category.items() if len(own) == 1 and own[0].split is None]
+    for name in single:
         by_category[RARE_CATEGORY] += by_category.pop(name)
-    return {name: sorted(own, key=_hash_rank) for name, own in sorted(by_category.items())}
+    return {name: sorted(own, key=_rank_by_hash) for name, own in sorted(by_category.items())}
 
 
-def _hash_rank(task: SplitRequest) -> tuple[str, str]:
+def _rank_by_hash(task: SplitRequest) -> tuple[str, str]:
     """Return the key by which tasks are ordered: a group is together, and a task alone is a group
     of its own name.
     """
@@ -206,39 +201,25 @@ def _split_shares(
     target = floor(sum(sizes.values()) * ratio + 1e-9)
     exact = {name: size * ratio for name, size in sizes.items()}
     least = {name: max(fixed[name], int(size >= 2)) for name, size in sizes.items()}
-    shares = {
-        name: max(
-            floor(exact[name] + 1e-9),
-            least[name],
-        )
-        for name in sizes
-    }
-    for name in sorted(
-        sizes,
-        key=lambda name: (shares[name] - exact[name], name),
-    ):
+    shares = {name: max(floor(exact[name] + 1e-9), least[name]) for name in sizes}
+    for name in sorted(sizes, key=lambda name: (shares[name] - exact[name], name)):
         if sum(shares.values()) < target and shares[name] < sizes[name]:
             shares[name] += 1
     while sum(shares.values()) > target:
-        # The smallest categories get more than their share, and those with most beyond theirs pay
-        # for it.
+        # The smallest categories get more than their share; the categories with most beyond theirs
+        # give it up.
         payers = [name for name in sizes if shares[name] > least[name]]
         # Nothing is left that any category could give.
         if not payers:
             break
-        shares[
-            max(
-                payers,
-                key=lambda name: (shares[name] - exact[name], name),
-            )
-        ] -= 1
+        shares[max(payers, key=lambda name: (shares[name] - exact[name], name))] -= 1
     return shares
 
 
 def _assign_category(
     tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]
 ) -> None:
-    """Deal the open tasks of one category by noting the split of each group.
+    """Add the split of each group of the open tasks of one category to `placed`.
 
     A group follows its first task.
     """
@@ -299,7 +280,7 @@ It fails, and is not run again.
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What a trial spent.
+    """The spending of a trial.
 
     `cost` is in US dollars, None where the price is unknown (never 0 for an unknown price).
     """
@@ -312,12 +293,11 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """What one run on a task took, and how it went. The base of a rollout and of an answer to a
-    task.
+    """The cost and the end of one run on a task. The base of a rollout and of an answer to a task.
 
     `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error,
-    refused), with the reason in `detail`; else None and the scorer decides. `wall` is in seconds.
-    `trace` is what a proposer may see of the steps, already redacted.
+    refused), with the reason in `detail`. Else it is None, and the scorer decides. `wall` is in
+    seconds. `trace` is the part of the steps that a proposer may see, already redacted.
     """
 
     trace: str = ""
@@ -348,7 +328,7 @@ class Solution(TaskRun):
 
 @dataclass(frozen=True, slots=True)
 class Rollout(TaskRun):
-    """Result of one task under an executor.
+    """The result of one task under an executor.
 
     `read` names the parts that were really read. `retry_after` is None unless the provider asked to
     wait: for so many seconds, or 0 when it did not say how long. `solutions` are the answers of all
@@ -377,7 +357,7 @@ class ScoreCheck:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Result of a scorer: `value` in [0, 1].
+    """The result of a scorer: `value` in [0, 1].
 
     `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is
     what scoring took, where a model was asked, by `attempts` where it is behind an API. `code` is
@@ -458,13 +438,9 @@ def make_usage(
     stated_cost: float | None = None,
 ) -> ModelUsage:
     """Return a usage with its cost: as the model reports it, else by the price, else unknown."""
-    cost = (
-        stated_cost
-        if stated_cost is not None
-        else price.of(input_tokens, output_tokens)
-        if price is not None
-        else None
-    )
+    cost = stated_cost
+    if cost is None and price is not None:
+        cost = price.of(input_tokens, output_tokens)
     return ModelUsage(input_tokens, output_tokens, calls, cost)
 
 
@@ -509,7 +485,7 @@ def code_outcome(
 class ScorerError(EvolvableError):
     """The scorer failed, not the answer: the trial is an infrastructure error and never a 0.
 
-    `usage` is what was spent on it nevertheless, by `attempts`.
+    `usage` is the spending on it nevertheless, by `attempts`.
     """
 
     def __init__(

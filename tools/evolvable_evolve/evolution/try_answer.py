@@ -1,6 +1,4 @@
-"""The answer of a trial of a skill: two claims, and the sentences that state them; no sentence
-mixes them.
-"""
+"""The answer of a trial of a skill: two claims, and the sentences that state each of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,7 +14,7 @@ MAX_SHOWN_TEXT = 4_000
 
 @dataclass(frozen=True)
 class ClaimOnTasks:
-    """Claim about exactly these tasks.
+    """A claim about exactly these tasks.
 
     passed_with, passed_without: sums of scores. repeats: of each task, as many as were planned.
     steady: all repeats of every task agree; then the sentence has no p. p, p_worse: of the whole
@@ -54,7 +52,7 @@ class TaskAnswers:
 
 @dataclass(frozen=True)
 class SkillTrial:
-    """Result of a trial for one skill.
+    """The result of a trial for one skill.
 
     read: in how many tasks the skill was read. tokens: the relative change a task, None where they
     are not reported; seconds: the change a task. fallen: categories that came out worse, with their
@@ -96,46 +94,50 @@ class TryResult:
 
 
 def sentence_of(trial: SkillTrial) -> str:
-    """Return the answer as sentences: on these tasks, what it took, and for tasks like these."""
-    parts = [_on_these(trial), _side_effects(trial), _like_these(trial.like_these)]
+    """Return the answer as sentences: on these tasks, side effects, and for tasks like these."""
+    parts = [
+        _describe_on_these(trial),
+        _describe_side_effects(trial),
+        _describe_like_these(trial.like_these),
+    ]
     return " ".join(filter(None, parts))
 
 
-def _on_these(trial: SkillTrial) -> str:
+def _describe_on_these(trial: SkillTrial) -> str:
     claim = trial.on_these
     # The reason is more telling than the figures.
     if trial.why and claim.answer is TryAnswer.CANNOT_TELL:
         return f"{trial.skill}: cannot tell. {trial.why}"
     if claim.compared:
-        seen = (
+        head = (
             f"The judge preferred the answer with {trial.skill} in {claim.fixed} of "
-            f"{claim.tasks} tasks"
+            f"{claim.tasks} tasks, without it in {claim.broken}"
         )
-        return f"{seen}, without it in {claim.broken}: {_verdict(claim)}{_p_text(claim)}."
+        return f"{head}: {_describe_verdict(claim)}{_format_p(claim)}."
     times = f"{claim.repeats} of {claim.repeats} times each"
     other = "with the base" if trial.against else "without"
     # With steady repeats a p-value says no more than the counts do.
     if claim.steady:
         with_, without = (
-            f"{_number(passed)} of {claim.tasks}"
+            f"{_format_number(passed)} of {claim.tasks}"
             for passed in (claim.passed_with, claim.passed_without)
         )
+        head = f"With {trial.skill} {with_}, {other} {without}, {times}"
         fixed = f"fixed {claim.fixed} of {claim.tasks}, broke {claim.broken}"
-        return (
-            f"With {trial.skill} {with_}, {other} {without}, {times}: {_verdict(claim)} ({fixed})."
-        )
+        return f"{head}: {_describe_verdict(claim)} ({fixed})."
     runs = claim.tasks * claim.repeats
     with_, without = (
-        _number(passed * claim.repeats) for passed in (claim.passed_with, claim.passed_without)
+        _format_number(passed * claim.repeats)
+        for passed in (claim.passed_with, claim.passed_without)
     )
     head = (
         f"With {trial.skill} {with_} of {runs} runs of {claim.tasks} tasks, {other} "
         f"{without} of {runs}"
     )
-    return f"{head}: {_verdict(claim)}{_p_text(claim)}."
+    return f"{head}: {_describe_verdict(claim)}{_format_p(claim)}."
 
 
-def _verdict(claim: ClaimOnTasks) -> str:
+def _describe_verdict(claim: ClaimOnTasks) -> str:
     match claim.answer:
         case TryAnswer.HELPS:
             return "it helps on these tasks"
@@ -150,16 +152,16 @@ def _verdict(claim: ClaimOnTasks) -> str:
     return "cannot tell on these tasks"
 
 
-def _p_text(claim: ClaimOnTasks) -> str:
+def _format_p(claim: ClaimOnTasks) -> str:
     return f" (p = {min(claim.p, claim.p_worse):.2g})"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     # Sums of graded scores may miss a whole number by rounding.
     return f"{value:.0f}" if abs(value - round(value)) < 0.005 else f"{value:.2f}"
 
 
-def _side_effects(trial: SkillTrial) -> str:
+def _describe_side_effects(trial: SkillTrial) -> str:
     # Nothing was measured.
     if not trial.on_these.tasks:
         return ""
@@ -168,9 +170,8 @@ def _side_effects(trial: SkillTrial) -> str:
     if trial.tokens is not None:
         costs.append(f"{trial.tokens:+.0%} tokens".replace("%", " %"))
     if trial.seconds is not None:
-        costs.append(
-            f"{abs(trial.seconds):.0f} s {'more' if trial.seconds >= 0 else 'less'} a task"
-        )
+        direction = "more" if trial.seconds >= 0 else "less"
+        costs.append(f"{abs(trial.seconds):.0f} s {direction} a task")
     parts += [f"{', '.join(costs)}."] if costs else []
     if trial.fallen:
         fell = (
@@ -181,17 +182,17 @@ def _side_effects(trial: SkillTrial) -> str:
     return " ".join(parts)
 
 
-def _like_these(claim: GeneralClaim) -> str:
-    seen = f"({claim.better} better, {claim.worse} worse)"
+def _describe_like_these(claim: GeneralClaim) -> str:
+    counts = f"({claim.better} better, {claim.worse} worse)"
     if claim.answer is not TryAnswer.CANNOT_TELL:
-        return f"For tasks like these in general: it {claim.answer} {seen}."
+        return f"For tasks like these in general: it {claim.answer} {counts}."
     more = ""
     # Both readings of the numbers may agree.
     if claim.more is not None:
         low, high = claim.more
         number = f"{low}" if low == high else f"{low} to {high}"
         more = f"; {number} more tasks would in 4 of 5 cases"
-    return f"For tasks like these in general: cannot tell {seen}{more}."
+    return f"For tasks like these in general: cannot tell {counts}{more}."
 
 
 def word_changes(before: str, after: str) -> list[tuple[str, str]]:
@@ -200,12 +201,16 @@ def word_changes(before: str, after: str) -> list[tuple[str, str]]:
     """
     old, new = before.split(), after.split()
     pieces = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pieces.append(("=", " ".join(old[a:b])))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for change, start, end, new_start, new_end in matcher.get_opcodes():
+        removed, added = " ".join(old[start:end]), " ".join(new[new_start:new_end])
+        if change == "equal":
+            pieces.append(("=", removed))
             continue
-        pieces += [("-", " ".join(old[a:b]))] if b > a else []
-        pieces += [("+", " ".join(new[c:d]))] if d > c else []
+        if end > start:
+            pieces.append(("-", removed))
+        if new_end > new_start:
+            pieces.append(("+", added))
     return pieces
 
 
@@ -216,10 +221,10 @@ def skills_to_json(skills: Sequence[SkillTrial]) -> list[dict[str, Any]]:
 
 def skills_from_json(written: Sequence[Mapping[str, Any]]) -> list[SkillTrial]:
     """Return the results that `skills_to_json` wrote."""
-    return [_skill_from_json(dict(record)) for record in written]
+    return [_read_skill(dict(record)) for record in written]
 
 
-def _skill_from_json(record: dict[str, Any]) -> SkillTrial:
+def _read_skill(record: dict[str, Any]) -> SkillTrial:
     on_these = dict(record["on_these"])
     on_these["answer"] = TryAnswer(on_these["answer"])
     like = dict(record["like_these"])

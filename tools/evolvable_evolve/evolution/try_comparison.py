@@ -30,58 +30,45 @@ async def compare_answers(
     The judge sees each pair twice, in both orders, without the names of the arms; it counts only
     where both votes agree.
     """
-    found: dict[str, dict[str, float]] = {}
+    by_arm: dict[str, dict[str, float]] = {}
     for arm in arms:
-        values = found.setdefault(arm.ref, {})
+        values = by_arm.setdefault(arm.ref, {})
         for task in run.val:
-            texts = [
-                first_output(seen.of(program).get(task.id, ()))
-                for program in (run.base, arm.program)
-            ]
-            if texts[0] is None or texts[1] is None:
+            without = first_output(seen.of(run.base).get(task.id, ()))
+            with_skill = first_output(seen.of(arm.program).get(task.id, ()))
+            if without is None or with_skill is None:
                 continue
             # In both orders, because judges prefer one of the two places.
-            votes = [
-                await _vote(
-                    run,
-                    task,
-                    texts[first],
-                    texts[1 - first],
-                )
-                for first in (0, 1)
-            ]
-            values[task.id] = _value_of(votes)
-    return found
+            first_vote = await _ask_vote(run, task, without, with_skill)
+            second_vote = await _ask_vote(run, task, with_skill, without)
+            values[task.id] = _count_votes(first_vote, second_vote)
+    return by_arm
 
 
-async def _vote(run: RunContext, task: Task, first: str | None, second: str | None) -> str:
+async def _ask_vote(run: RunContext, task: Task, first: str, second: str) -> str:
     data = {"task": task.prompt, "answers": {"A": first, "B": second}}
     # 256 tokens: the answer is one word.
     question = ModelQuestion(ModelRole.JUDGE, _COMPARE, data, _COMPARE_SCHEMA, 256)
     return str((await run.ask(question))["better"])
 
 
-def _value_of(votes: Sequence[str]) -> float:
+def _count_votes(first_vote: str, second_vote: str) -> float:
     """Return the value of two votes.
 
-    In the first, A is the answer without the skill; in the second, that with it.
+    In the first, A is the answer without the skill. In the second, A is the answer with it.
     """
-    if list(votes) == ["B", "A"]:
+    if (first_vote, second_vote) == ("B", "A"):
         return 1.0
-    return -1.0 if list(votes) == ["A", "B"] else 0.0
+    return -1.0 if (first_vote, second_vote) == ("A", "B") else 0.0
 
 
 def compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     """Return the claim where a judge compared: one value a task, by signs."""
     differences = list(values.values())
-    better, worse = (
-        sum(difference > 0 for difference in differences),
-        sum(difference < 0 for difference in differences),
-    )
-    p, p_worse = (
-        sign_flip_p_value(differences),
-        sign_flip_p_value([-difference for difference in differences]),
-    )
+    better = sum(difference > 0 for difference in differences)
+    worse = sum(difference < 0 for difference in differences)
+    p = sign_flip_p_value(differences)
+    p_worse = sign_flip_p_value([-difference for difference in differences])
     answer = TryAnswer.CANNOT_TELL
     # As in `decide_stage`: significance alone is not enough, one task proves little.
     if p <= SIDE_ALPHA and better - worse >= MIN_NET:
@@ -91,16 +78,16 @@ def compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     net = float(better - worse)
     return ClaimOnTasks(
         answer,
-        len(differences),
-        1,
-        net,
-        0.0,
-        better,
-        worse,
-        net,
-        p,
-        p_worse,
-        False,
-        1.0,
+        tasks=len(differences),
+        repeats=1,
+        passed_with=net,
+        passed_without=0.0,
+        fixed=better,
+        broken=worse,
+        net=net,
+        p=p,
+        p_worse=p_worse,
+        steady=False,
+        difference=1.0,
         compared=True,
     )

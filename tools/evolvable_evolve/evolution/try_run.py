@@ -33,7 +33,7 @@ from evolvable_evolve.evolution.try_verdict import record_answer
 HOPELESS = 0.02
 """The chance of any answer below which a trial ends."""
 
-_ALONE = 10_000  # the repeat from which on slow trials are run again alone
+_ALONE = 10_000  # the first repeat number of slow trials that are run again alone
 
 
 def stages_of(run: RunContext) -> int:
@@ -74,17 +74,20 @@ async def run_try(run: RunContext) -> None:
             _refuse_failing(seen, arms, run.base)
         if not waiting:
             break
-        if stage < stages and not _goes_on(run, seen, waiting, stage, stages, len(arms)):
+        if stage < stages and not _check_reach(run, seen, waiting, stage, stages, len(arms)):
             ended = "Further repeats of these tasks would hardly tell."
             break
+    compared: dict[str, dict[str, float]] = {}
     # After a spent budget there is nothing left to ask a judge with.
-    compared = await compare_answers(run, seen, arms) if is_compared(run.val) and not ended else {}
-    record_answer(run, seen, arms, stages, ended, compared, await _find_pleased(run, seen, arms))
+    if is_compared(run.val) and not ended:
+        compared = await compare_answers(run, seen, arms)
+    pleased = await _find_pleased(run, seen, arms)
+    record_answer(run, seen, arms, stages, ended, compared, pleased)
 
 
 async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> list[Trial]:
-    """Return the trials of one repeat of every task under all arms; missing ones are run once more
-    at its end.
+    """Return the trials of one repeat of every task under all arms; missing trials are run once
+    more at its end.
 
     Raises BudgetSpent.
     """
@@ -105,34 +108,33 @@ async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> lis
 
 
 async def _find_pleased(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> dict[str, str]:
-    """Return for each skill that seems to help how its style alone moves the judge, '' where it
-    does not.
+    """Return for each skill that seems to help a sentence where its style alone moves the judge,
+    else ''.
     """
-    found = {}
+    sentences = {}
     for arm in arms:
         if arm.decision is not None and arm.decision.answer is TryAnswer.HELPS:
             trials = [
                 trial
                 for program in (run.base, arm.program)
-                for own in seen.of(program).values()
-                for trial in own
+                for task_trials in seen.of(program).values()
+                for trial in task_trials
             ]
-            found[arm.ref] = await ask_about_style(run, run.val, trials, arm.program)
-    return found
+            sentences[arm.ref] = await ask_about_style(run, run.val, trials, arm.program)
+    return sentences
 
 
 def _refuse_failing(seen: TryTrials, arms: Sequence[TryArm], base: Program) -> None:
     """Raise ExecutorFailing where no trial of the first stage counts."""
     trials = [
         trial
-        for arm in (base, *(arm.program for arm in arms))
-        for task_trials in seen.of(arm).values()
+        for program in (base, *(arm.program for arm in arms))
+        for task_trials in seen.of(program).values()
         for trial in task_trials
     ]
     if trials and not any(trial.outcome.counts for trial in trials):
-        why = next((trial.detail for trial in trials if trial.detail), "it did not say why").rstrip(
-            "."
-        )
+        detail = next((trial.detail for trial in trials if trial.detail), "it did not say why")
+        why = detail.rstrip(".")
         hint = "Fix it, then try again."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
 
@@ -154,17 +156,13 @@ def _decide(
     careful = decide_stage(filled[0], filled[1], repeats, stages, tasks, alpha)
     if careful.answer is decision.answer:
         return decision
-    # Later repeats may bring what is missing; after the last stage nothing does.
-    open_ = TryAnswer.CANNOT_TELL if repeats >= stages else None
-    return replace(
-        decision,
-        answer=open_,
-        p=max(decision.p, careful.p),
-        p_worse=max(decision.p_worse, careful.p_worse),
-    )
+    # Later repeats may bring the missing results; after the last stage nothing does.
+    answer = TryAnswer.CANNOT_TELL if repeats >= stages else None
+    p, p_worse = max(decision.p, careful.p), max(decision.p_worse, careful.p_worse)
+    return replace(decision, answer=answer, p=p, p_worse=p_worse)
 
 
-def _goes_on(
+def _check_reach(
     run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage: int, stages: int, arms: int
 ) -> bool:
     """Return whether an answer is still within reach, and record the forecast."""
@@ -174,15 +172,14 @@ def _goes_on(
         forecasts.append(forecast_rest(before, after, stage, stages, run.settings.seed))
     whole = max(forecasts, key=lambda forecast: forecast.trials)
     # A continued run has the forecasts of earlier stages.
-    noted = len(run.state.stages)
-    if noted < stage:
-        cost = _unit_costs(run)
-        fields = _forecast_fields(whole, len(run.val), 1 + len(waiting), cost)
+    if len(run.state.stages) < stage:
+        cost = _compute_unit_costs(run)
+        fields = _make_forecast_fields(whole, len(run.val), 1 + len(waiting), cost)
         run.note("stage", stage=stage, forecast=fields, open=[arm.ref for arm in waiting])
     return any(forecast.any_answer > HOPELESS for forecast in forecasts)
 
 
-def _unit_costs(run: RunContext) -> tuple[float | None, float, float]:
+def _compute_unit_costs(run: RunContext) -> tuple[float | None, float, float]:
     """Return the dollars, tokens and seconds of one trial so far.
 
     Dollars are None where they are not reported.
@@ -193,16 +190,16 @@ def _unit_costs(run: RunContext) -> tuple[float | None, float, float]:
 
 
 def _note_forecast(run: RunContext, forecast: TryForecast, arms: Sequence[TryArm]) -> None:
-    fields = _forecast_fields(forecast, len(run.val), 1 + len(arms), None)
+    fields = _make_forecast_fields(forecast, len(run.val), 1 + len(arms), None)
     run.note("preflight", estimate=fields, warnings=[])
 
 
-def _forecast_fields(
+def _make_forecast_fields(
     forecast: TryForecast, tasks: int, programs: int, unit: tuple[float | None, float, float] | None
 ) -> dict[str, Any]:
     """Return a forecast as the fields of a record, for all arms.
 
-    unit: what one trial takes, where that is known.
+    unit: the cost of one trial, where that is known.
     """
     # A forecast is for two arms, and all skills share one base.
     share = programs / 2

@@ -1,5 +1,6 @@
-"""Begin a trial of skills: which tasks are left out, what it will take, and the run, which stores
-its own tasks.
+"""Begin a trial of skills: leave out tasks that would say nothing, plan its cost, and make its run.
+
+The run stores its own tasks.
 """
 
 import base64
@@ -40,18 +41,19 @@ from evolvable_tools import Caller, Library
 MIN_TASKS = 2
 """The fewest tasks of a trial: a net of two tasks' worth is called help or harm."""
 
-_TASK_SET = "environment:tried"
-_LEFT_OUT = "left_out"
+_TASK_SET = "environment:tried"  # no resource of the library: the run stores the tasks
+_LEFT_OUT, _EXPOSED = "left_out", "exposed"  # fields of the first record
 # Without a sandbox these executors can read more than the workspace.
 _RUNS_COMMANDS = ("command", "claude", "codex")
-_EXPOSED = "exposed"
 
 
 @dataclass(frozen=True)
 class TryPlan:
-    """Plan of a trial. most: the most trials. likely: the trials for a skill that is worth `gain`,
-    and found: the chance to find it. difference: of `no difference of more than`. dollars, tokens,
-    minutes: likely and at most, by earlier trials of this executor; None where there were none.
+    """The plan of a trial.
+
+    most: the most trials. likely: the trials for a skill that is worth `gain`. found: the chance to
+    find it. difference: of `no difference of more than`. dollars, tokens, minutes: likely and at
+    most, by earlier trials of this executor; None where there were none.
     """
 
     skills: list[str]
@@ -102,7 +104,7 @@ def plan_try(
             task_list = task_list.without(find_exposed(task_list.taskset, program))
     tasks = task_list.tasks
     if len(tasks) < MIN_TASKS:
-        raise _too_few(tasks, task_list)
+        raise _make_too_few_error(tasks, task_list)
     # A judge compares two answers once, so further repeats would not be used.
     if any(COMPARED in task.tags for task in task_list.taskset.tasks):
         repeats = 1
@@ -122,28 +124,27 @@ def plan_try(
         forecast.found,
         carried_difference(len(tasks), repeats),
     )
-    return _with_costs(plan, library.store.home, executor), task_list
+    return _add_costs(plan, library.store.home, executor), task_list
 
 
 def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, str]:
     """Return the tasks of a set that an adopted search for these resources used, with the reason to
     leave them out.
     """
-    own, found = {ref.name for ref in refs}, dict[str, str]()
+    names, searched = {ref.name for ref in refs}, dict[str, str]()
     for _, state in iter_run_states(home):
         set_ref = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
         # A search whose edit is not live taught the skill nothing.
-        live = bool(state.adoption) and not state.adoption.get("undone")
-        if (
-            live
-            and set_ref.name == task_set.name
-            and own & {Ref.parse(change[0]).name for change in state.adoption["changes"]}
-        ):
-            found |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
-    return found
+        is_live = bool(state.adoption) and not state.adoption.get("undone")
+        if not is_live or set_ref.name != task_set.name:
+            continue
+        adopted = {Ref.parse(change[0]).name for change in state.adoption["changes"]}
+        if names & adopted:
+            searched |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
+    return searched
 
 
-def _too_few(tasks: Sequence[TryTask], task_list: TryTaskList) -> InvalidArgument:
+def _make_too_few_error(tasks: Sequence[TryTask], task_list: TryTaskList) -> InvalidArgument:
     reasons: dict[str, int] = {}
     for why in task_list.left_out.values():
         reasons[why] = reasons.get(why, 0) + 1
@@ -166,7 +167,7 @@ def _load_arms(
     return [program for program, _ in loaded], [pin for _, pins in loaded for pin in pins]
 
 
-def _with_costs(plan: TryPlan, home: Path, executor: Mapping[str, Any]) -> TryPlan:
+def _add_costs(plan: TryPlan, home: Path, executor: Mapping[str, Any]) -> TryPlan:
     """Return the plan with costs by the newest earlier trials of this executor."""
     for _, state in iter_run_states(home):
         bill = state.bill
@@ -214,9 +215,9 @@ def start_try(
     refuse_unapproved(library.store.home, taskset, f"The tasks from {task_list.source}")
     registered = registered_scorers(taskset.tasks, host.scorers)
     arms, pins = _load_arms(library, caller, refs)
-    judge, other_options = _judge_of(task_list, host, dict(options))
-    # Before the settings, which name an artefact of its folder. It is removed again where a check
-    # fails.
+    judge, other_options = _take_judge(task_list, host, dict(options))
+    # Before the settings, which name an artefact of its folder. The folder is removed again where a
+    # check fails.
     folder = create_run(library.store.home, library.store.clock())
     try:
         encoded = {
@@ -238,8 +239,8 @@ def start_try(
         check_available(settings, host, taskset.files)
         warnings = check_backend(settings, host, taskset)
         finalists = list(zip(plan.skills, arms, strict=True))
-        exposed = _readable_copies(host, executor, arms)
-        warnings = [*warnings, *_exposure_warnings(exposed)]
+        exposed = _find_readable_copies(host, executor, arms)
+        warnings = [*warnings, *_warn_of_exposed(exposed)]
         about = _describe_origin(task_list, caller, exposed, waits=waits)
         label = write_first_record(
             folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
@@ -253,7 +254,7 @@ def start_try(
 def _describe_origin(
     task_list: TryTaskList, caller: Caller, exposed: Sequence[str], *, waits: bool
 ) -> dict[str, Any]:
-    """Return where a trial comes from, for its first record."""
+    """Return the origin of a trial's tasks and of the trial, for its first record."""
     about: dict[str, Any] = {
         "source": task_list.source,
         _LEFT_OUT: task_list.left_out,
@@ -265,21 +266,20 @@ def _describe_origin(
     return about
 
 
-def _readable_copies(
+def _find_readable_copies(
     host: HostContext, executor: Mapping[str, Any], arms: Sequence[Program]
 ) -> list[str]:
-    """Return where the arm without the skills could read them: in a sandbox nowhere, else in
-    folders of clients.
+    """Return the files in which the arm without the skills could read them: none in a sandbox, else
+    those in folders of clients.
     """
     home = host.environment.get("HOME") or host.environment.get("USERPROFILE")
     if host.working_sandbox is not None or executor.get("kind") not in _RUNS_COMMANDS or not home:
         return []
-    return list(
-        dict.fromkeys(path for program in arms for path in find_copies(program, Path(home)))
-    )
+    copies = (path for program in arms for path in find_copies(program, Path(home)))
+    return list(dict.fromkeys(copies))
 
 
-def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
+def _warn_of_exposed(exposed: Sequence[str]) -> list[str]:
     if not exposed:
         return []
     more = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
@@ -289,7 +289,7 @@ def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
     return [f"{text} If it does, the run is void. `evolvable doctor` says what a sandbox takes."]
 
 
-def _judge_of(
+def _take_judge(
     task_list: TryTaskList, host: HostContext, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """Return the judge that compares answers, '' where nothing has to be compared, and the other
@@ -302,12 +302,15 @@ def _judge_of(
     judge = str(options.get("judge") or next(iter(host.answering("judge")), ""))
     # A hand-off would see both answers and who asks.
     if not judge or judge.partition(":")[0] == "handoff":
-        raise InvalidArgument(
-            "Prompts without an expected answer need a judge, who compares the answers with "
-            "and without.",
-            "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge "
-            "or a model.",
+        text = (
+            "Prompts without an expected answer need a judge, who compares the answers with and "
+            "without."
         )
+        hint = (
+            "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge or a "
+            "model."
+        )
+        raise InvalidArgument(text, hint)
     return judge, options
 
 

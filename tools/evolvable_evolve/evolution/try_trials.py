@@ -42,22 +42,20 @@ class TryTrials:
 
         filled: missing trials count as failed.
         """
-        found = {}
+        by_task = {}
         for task, trials in self.of(program).items():
             values = [
                 float(trial.score)
                 for trial in trials[:repeats]
                 if trial.outcome.counts and trial.score is not None
             ]
-            # With `filled` a missing repeat is a failed one.
-            found[task] = values + [0.0] * (repeats - len(values) if filled else 0)
-        return found
+            missing = repeats - len(values) if filled else 0
+            by_task[task] = values + [0.0] * missing
+        return by_task
 
 
 def is_compared(tasks: Sequence[Task]) -> bool:
-    """Return whether nothing checks these tasks, so that a judge compares the answers
-    of both arms.
-    """
+    """Return whether a judge compares the answers to these tasks, because nothing checks them."""
     return any(COMPARED in task.tags for task in tasks)
 
 

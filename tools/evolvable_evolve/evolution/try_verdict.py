@@ -44,38 +44,38 @@ def record_answer(
 
     pleased: why the judge's scores are not believed, by skill.
     """
-    void = _void_reason(run, seen, arms)
-    claims = [_claim(run, seen, arm, stages, compared.get(arm.ref)) for arm in arms]
+    void = _find_void_reason(run, seen, arms)
+    claims = [_make_claim(run, seen, arm, stages, compared.get(arm.ref)) for arm in arms]
     if len(arms) > 1:
         claims = joint_answers(claims)
     skills = []
     for arm, claim in zip(arms, claims, strict=True):
         style = pleased.get(arm.ref, "")
-        why = void or style or ended or _coverage_problem(run, seen, arm)
+        why = void or style or ended or _find_coverage_problem(run, seen, arm)
         # A clear answer stands although the trial ended early; a void one never does.
         if void or style or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
             claim = replace(claim, answer=TryAnswer.CANNOT_TELL)
-        skill_trial = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
+        skill_trial = _make_skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
         skills.append(replace(skill_trial, sentence=sentence_of(skill_trial)))
-    first = skills[0]
+    first = skills[0].on_these
+    verdict = str(first.answer) if len(skills) == 1 else f"{len(skills)} skills tried"
     run.note(
         "verdict",
-        verdict=str(first.on_these.answer) if len(skills) == 1 else f"{len(skills)} skills tried",
+        verdict=verdict,
         candidate="",
         why=" ".join(skill.sentence for skill in skills),
         look=0,
         alpha=SIDE_ALPHA,
-        p=first.on_these.p,
-        p_worse=first.on_these.p_worse,
-        delta=(first.on_these.passed_with - first.on_these.passed_without)
-        / max(1, first.on_these.tasks),
+        p=first.p,
+        p_worse=first.p_worse,
+        delta=(first.passed_with - first.passed_without) / max(1, first.tasks),
         interval=None,
-        n=first.on_these.tasks,
+        n=first.tasks,
         tried=skills_to_json(skills),
     )
 
 
-def _claim(
+def _make_claim(
     run: RunContext, seen: TryTrials, arm: TryArm, stages: int, compared: Mapping[str, float] | None
 ) -> ClaimOnTasks:
     if compared is not None:
@@ -85,10 +85,11 @@ def _claim(
     both = [task.id for task in run.val if before.get(task.id) and after.get(task.id)]
     decision = arm.decision
     # Without a decision no stage was finished.
-    test = decision.test if decision is not None else LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0)
-    answer = (decision.answer if decision is not None else None) or TryAnswer.CANNOT_TELL
+    test, answer, p, p_worse = LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0), None, 1.0, 1.0
+    if decision is not None:
+        test, answer, p, p_worse = decision.test, decision.answer, decision.p, decision.p_worse
     return ClaimOnTasks(
-        answer,
+        answer or TryAnswer.CANNOT_TELL,
         len(both),
         repeats,
         sum(fmean(after[task]) for task in both),
@@ -96,8 +97,8 @@ def _claim(
         test.fixed,
         test.broken,
         test.net,
-        decision.p if decision is not None else 1.0,
-        decision.p_worse if decision is not None else 1.0,
+        p,
+        p_worse,
         test.steady,
         carried_difference(len(run.val), stages),
     )
@@ -108,16 +109,14 @@ def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
 
     Each p-value stays as it was alone.
     """
-    helps, harms = (
-        step_up([claim.p for claim in claims]),
-        step_up([claim.p_worse for claim in claims]),
-    )
+    helps = step_up([claim.p for claim in claims])
+    harms = step_up([claim.p_worse for claim in claims])
     joint = []
     for at, claim in enumerate(claims):
+        answer = TryAnswer.CANNOT_TELL
         # The rule is about help and harm; no difference is a claim of another kind and stays.
-        answer: TryAnswer = (
-            TryAnswer.CANNOT_TELL if claim.answer is not TryAnswer.NO_DIFFERENCE else claim.answer
-        )
+        if claim.answer is TryAnswer.NO_DIFFERENCE:
+            answer = TryAnswer.NO_DIFFERENCE
         if helps[at] and claim.net >= MIN_NET:
             answer = TryAnswer.HELPS
         elif harms[at] and claim.net <= -MIN_NET:
@@ -142,7 +141,7 @@ def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
     return [replace(result, skills=own) for result, own in zip(results, skills, strict=True)]
 
 
-def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
+def _find_coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
     planned = arm.repeats * len(run.val)
     counts = [
         sum(map(len, seen.scores(program, arm.repeats).values()))
@@ -156,7 +155,7 @@ def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
     return ""
 
 
-def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> str:
+def _find_void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> str:
     """Return why the comparison is void, '' where the arm without the skills never read one of
     them.
     """
@@ -171,29 +170,21 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
         for line in text.splitlines()
         if len(line.strip()) >= MARK
     }
-    own = "\n".join(task.prompt for task in run.val)
+    marks |= set(run.state.about.get("exposed", ()))
+    prompts = "\n".join(task.prompt for task in run.val)
     # A line that a prompt has shows nothing when it is in a trace.
-    marks = {
-        mark
-        for mark in (
-            *marks,
-            *run.state.about.get("exposed", ()),
-        )
-        if mark not in own
-    }
+    marks = {mark for mark in marks if mark not in prompts}
     trials = [trial for task_trials in seen.of(run.base).values() for trial in task_trials]
     read = sum(
         bool(refs.intersection(trial.read)) or any(mark in trial.trace for mark in marks)
         for trial in trials
     )
-    return (
-        f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials."
-        if read
-        else ""
-    )
+    if not read:
+        return ""
+    return f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials."
 
 
-def _skill_trial(
+def _make_skill_trial(
     run: RunContext,
     seen: TryTrials,
     arm: TryArm,
@@ -203,26 +194,25 @@ def _skill_trial(
 ) -> SkillTrial:
     before, after = (seen.of(program) for program in (run.base, arm.program))
     mean_scores = [
-        _mean_scores(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)
+        _compute_mean_scores(seen.scores(program, arm.repeats))
+        for program in (run.base, arm.program)
     ]
-    gains = (
-        dict(compared)
-        if compared is not None
-        else {
-            task: mean_scores[1][task] - mean_scores[0][task]
-            for task in mean_scores[0].keys() & mean_scores[1].keys()
-        }
-    )
+    gains = dict(compared or {})
+    if compared is None:
+        means_before, means_after = mean_scores
+        both = means_before.keys() & means_after.keys()
+        gains = {task: means_after[task] - means_before[task] for task in both}
     # Tasks that are alike are one group: together they say once what they say.
     groups: dict[str, float] = {}
     for task in run.val:
         if task.id in gains:
-            groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
+            group = task.group or task.id
+            groups[group] = groups.get(group, 0.0) + gains[task.id]
     refs = {arm.ref, *(part.ref for part in arm.program.parts)}
     read = sum(
         any(refs.intersection(trial.read) for trial in after.get(task.id, ())) for task in run.val
     )
-    tokens, seconds = _cost_change(before, after)
+    tokens, seconds = _compute_cost_change(before, after)
     return SkillTrial(
         arm.ref.partition(":")[2] or arm.ref,
         claim,
@@ -230,18 +220,18 @@ def _skill_trial(
         read,
         tokens,
         seconds,
-        _fallen_categories(run.val, mean_scores) if compared is None else {},
-        _answers(run.val, before, after, mean_scores),
+        _find_fallen_categories(run.val, mean_scores) if compared is None else {},
+        _pair_answers(run.val, before, after, mean_scores),
         why,
         against=", ".join(part.ref for part in run.base.parts),
     )
 
 
-def _mean_scores(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _compute_mean_scores(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {task: fmean(values) for task, values in scores.items() if values}
 
 
-def _cost_change(
+def _compute_cost_change(
     before: Mapping[str, Sequence[Trial]], after: Mapping[str, Sequence[Trial]]
 ) -> tuple[float | None, float | None]:
     """Return the relative change in tokens and the change in seconds, a trial."""
@@ -254,31 +244,31 @@ def _cost_change(
     tokens = [
         fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in arm) for arm in arms
     ]
-    walls = [fmean(trial.wall for trial in arm) for arm in arms]
-    return (tokens[1] / tokens[0] - 1 if tokens[0] and tokens[1] else None), walls[1] - walls[0]
+    seconds = [fmean(trial.wall for trial in arm) for arm in arms]
+    token_change = tokens[1] / tokens[0] - 1 if tokens[0] and tokens[1] else None
+    return token_change, seconds[1] - seconds[0]
 
 
-def _fallen_categories(
+def _find_fallen_categories(
     tasks: Sequence[Task], mean_scores: Sequence[Mapping[str, float]]
 ) -> dict[str, tuple[float, float]]:
     """Return the categories whose mean fell, where there are several categories."""
     by_category: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
         if task.id in mean_scores[0] and task.id in mean_scores[1]:
-            by_category.setdefault(task.category, []).append(
-                (mean_scores[0][task.id], mean_scores[1][task.id])
-            )
+            pair = (mean_scores[0][task.id], mean_scores[1][task.id])
+            by_category.setdefault(task.category, []).append(pair)
     # One category is the whole comparison, which has its own answer.
     if len(by_category) < 2:
         return {}
-    found = {
+    means = {
         name: (fmean(before for before, _ in pairs), fmean(after for _, after in pairs))
         for name, pairs in by_category.items()
     }
-    return {name: pair for name, pair in sorted(found.items()) if pair[1] < pair[0]}
+    return {name: pair for name, pair in sorted(means.items()) if pair[1] < pair[0]}
 
 
-def _answers(
+def _pair_answers(
     tasks: Sequence[Task],
     before: Mapping[str, Sequence[Trial]],
     after: Mapping[str, Sequence[Trial]],

@@ -1,8 +1,7 @@
-"""Result of a measurement or a search, for people: the resource by its name, four words, and the
-cost.
+"""The result of a measurement or a search in sentences for people: the resource by its name, the
+verdict, the cost.
 
-The ruling and its statistics stay as they are; this states them. Sealed tasks are not named, nor
-their categories.
+Sealed tasks and their categories are not named.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from evolvable_evolve.evolution.trials import parse_trial
 MOST_DIFFERENCE = 0.25
 """The widest interval that a run calls no difference; beyond it a run cannot tell."""
 
-_SEALED = "test"
+_SEALED = "test"  # the first part of the names of the sealed test's batches
 _HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
 
 
@@ -30,15 +29,15 @@ def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
     # A trial of skills has sentences of its own.
     if not verdict.get("interval") or "tried" in verdict:
         return ""
-    names = _names(state)
-    parts = [f"{', '.join(names)} {_word(verdict)}."]
+    names = _list_names(state)
+    parts = [f"{', '.join(names)} {_describe_verdict(verdict)}."]
     candidate = state.candidates.get(state.finalist)
     if candidate is not None:
-        parts += _side_effects(state, candidate, records, names)
+        parts += _describe_side_effects(state, candidate, records, names)
     return " ".join(parts)
 
 
-def _names(state: RunState) -> list[str]:
+def _list_names(state: RunState) -> list[str]:
     """Return the resources that the verdict is about: those that the finalist changed, else those
     of the start.
     """
@@ -48,37 +47,37 @@ def _names(state: RunState) -> list[str]:
     return [ref.removeprefix("skill:") for ref in refs] or ["The program"]
 
 
-def _word(verdict: Mapping[str, Any]) -> str:
-    """Return helps, harms, makes no difference of more than so much, or cannot tell, with the
-    figures.
+def _describe_verdict(verdict: Mapping[str, Any]) -> str:
+    """Return one of four verdicts with its figures: helps, harms, makes no difference, cannot
+    tell.
     """
     ruling, gain = str(verdict["verdict"]), float(verdict["delta"])
     low, high = (float(bound) for bound in verdict["interval"])
-    seen = (
-        f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, "
-        f"{verdict['n']} tasks)"
-    )
+    interval = f"95 % {100 * low:+.0f} to {100 * high:+.0f}"
+    figures = f"({100 * gain:+.0f} points, {interval}, {verdict['n']} tasks)"
     if ruling in _HELPS:
         where = " on these tasks" if ruling == Ruling.BETTER_HERE else ""
-        return f"helps{where} {seen}"
+        return f"helps{where} {figures}"
     if ruling == Ruling.HARMFUL:
-        return f"harms {seen}"
+        return f"harms {figures}"
     most = max(abs(low), abs(high))
     if ruling == Ruling.NOT_SUPPORTED and most <= MOST_DIFFERENCE:
-        return f"makes no difference of more than {ceil(100 * most)} points {seen}"
-    return f"- cannot tell {seen}"
+        return f"makes no difference of more than {ceil(100 * most)} points {figures}"
+    return f"- cannot tell {figures}"
 
 
-def _side_effects(
+def _describe_side_effects(
     state: RunState, candidate: RunCandidate, records: Iterable[LedgerRecord], names: Sequence[str]
 ) -> list[str]:
     arms: dict[str, list[Trial]] = {state.base: [], candidate.digest: []}
     for record in records:
-        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] == _SEALED:
-            trial = parse_trial(record["trial"])
-            # A timeout has the cost of its limit, and would hide that of the work.
-            if trial.program in arms and trial.outcome in (TrialOutcome.PASS, TrialOutcome.FAIL):
-                arms[trial.program].append(trial)
+        batch = str(record.get("batch", "")).partition("/")[0]
+        if record["type"] != "trial" or batch != _SEALED:
+            continue
+        trial = parse_trial(record["trial"])
+        # A timeout has the cost of its limit, and would hide that of the work.
+        if trial.program in arms and trial.outcome in (TrialOutcome.PASS, TrialOutcome.FAIL):
+            arms[trial.program].append(trial)
     before, after = arms[state.base], arms[candidate.digest]
     parts = []
     if after:
@@ -86,18 +85,21 @@ def _side_effects(
         read = sum(bool(refs.intersection(trial.read)) for trial in after)
         parts.append(f"It was read in {read} of {len(after)} trials.")
     if before and after:
-        parts.append(f"A trial took {_cost(after)} with it, and {_cost(before)} without.")
-    if fallen := _fallen_categories(state, candidate):
+        parts.append(
+            f"A trial took {_describe_cost(after)} with it, and {_describe_cost(before)} without."
+        )
+    if fallen := _find_fallen_categories(state, candidate):
         parts.append(f"Worse in validation: {', '.join(fallen)}.")
     return parts
 
 
-def _cost(trials: Sequence[Trial]) -> str:
+def _describe_cost(trials: Sequence[Trial]) -> str:
     tokens = fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in trials)
-    return f"{tokens:,.0f} tokens and {fmean(trial.wall for trial in trials):.1f} s"
+    seconds = fmean(trial.wall for trial in trials)
+    return f"{tokens:,.0f} tokens and {seconds:.1f} s"
 
 
-def _fallen_categories(state: RunState, candidate: RunCandidate) -> list[str]:
+def _find_fallen_categories(state: RunState, candidate: RunCandidate) -> list[str]:
     """Return the categories that came out worse in validation, where there are several."""
     before = candidate.parent_scores or state.candidates[state.base].scores
     changes: dict[str, list[float]] = {}

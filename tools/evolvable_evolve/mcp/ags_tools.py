@@ -33,12 +33,8 @@ class AgsTools:
     def __init__(
         self, library: Library, caller: Caller, sessions: CallSessions, config: Config
     ) -> None:
-        self._library, self._caller, self._sessions, self._config = (
-            library,
-            caller,
-            sessions,
-            config,
-        )
+        self._library, self._caller = library, caller
+        self._sessions, self._config = sessions, config
 
     def ags_start(
         self,
@@ -85,14 +81,12 @@ class AgsTools:
                 "No executor is allowed to callers.",
                 "The person sets budgets.ags; see docs/ags.md.",
             )
-        limit = SpendLimit(
-            max_cost,
-            *(None if amount is None else int(amount) for amount in (max_tokens, max_calls)),
-        )
-        spec = parse_executor_spec(name, commands, host.models)
-        about = (task, spec, planner, tuple(agents or ()))
+        limit = SpendLimit(max_cost, _to_whole(max_tokens), _to_whole(max_calls))
         request = AgsRequest(
-            *about,
+            task,
+            parse_executor_spec(name, commands, host.models),
+            planner,
+            tuple(agents or ()),
             limit=limit,
             checks=tuple(checks or ()),
             judge=judge or "",
@@ -148,6 +142,10 @@ class AgsTools:
         return caller_of(self._caller, ctx, self._sessions)
 
 
+def _to_whole(amount: float | None) -> int | None:
+    return None if amount is None else int(amount)
+
+
 def _mark_texts(status: ags.AgsStatus) -> ags.AgsStatus:
     """Return the status with the texts of agents and planners between marks."""
     marks = AnswerMarks(True)
@@ -158,9 +156,11 @@ def _mark_texts(status: ags.AgsStatus) -> ags.AgsStatus:
     ]
     events = [replace(event, what=marks.line(event.what)) for event in status.events]
     improvements = [
-        {
-            name: marks.line(value) if name in ("line", "summary", "why") else value
-            for name, value in improvement.items()
+        {**improvement}
+        | {
+            name: marks.line(improvement[name])
+            for name in ("line", "summary", "why")
+            if name in improvement
         }
         for improvement in status.improvements
     ]

@@ -1,8 +1,8 @@
-"""The questions before a run starts, measures or is adopted: what a person sees, with what it runs
-and may spend.
+"""The questions before a run starts, measures or is adopted: a person sees what it runs and what it
+may spend.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -54,24 +54,13 @@ class AdoptionGate(ConfirmationGate):
         """
         preview = preview_adoption(self._home, arguments.get("run"))
         lines = [
-            (
-                f"Adopt what run {preview.run} found? {preview.verdict} [{preview.label}]: "
-                f"{preview.why}"
-            )
+            f"Adopt what run {preview.run} found? {preview.verdict} [{preview.label}]: "
+            f"{preview.why}",
+            *_list_news("It can do now", preview.capabilities),
+            *_list_news("The scan found", preview.findings),
+            preview.diff,
         ]
-        for title, rows in (
-            ("It can do now", preview.capabilities),
-            ("The scan found", preview.findings),
-        ):
-            lines += (
-                [
-                    f"{title}:",
-                    *(f"- {row}" for row in rows),
-                ]
-                if rows
-                else [f"{title}: nothing new."]
-            )
-        text = "\n".join([*lines, preview.diff])
+        text = "\n".join(lines)
         if len(text) > MAX_QUESTION:
             raise Refused(
                 f"The change of run {preview.run} has {len(preview.diff):,} characters, too many "
@@ -79,6 +68,13 @@ class AdoptionGate(ConfirmationGate):
                 "A person adopts it at a terminal, where all of it is shown.",
             )
         return text
+
+
+def _list_news(title: str, rows: Sequence[str]) -> list[str]:
+    """Return the lines of one part of the question."""
+    if not rows:
+        return [f"{title}: nothing new."]
+    return [f"{title}:", *(f"- {row}" for row in rows)]
 
 
 # Names come from a model: a long one could push the rest of the question out of sight.
@@ -115,7 +111,7 @@ class RunStartGate(ConfirmationGate):
         settings = arguments.get("settings")
         settings = settings if isinstance(settings, Mapping) else {}
         proposer = proposer_of(self._config, arguments.get("brain"), settings)
-        taskset = self._taskset(arguments.get("task_set"))
+        taskset = self._load_taskset(arguments.get("task_set"))
         lines = [
             f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
             f" {_short_line(arguments.get('program'))}?",
@@ -135,10 +131,10 @@ class RunStartGate(ConfirmationGate):
         lines.append(self._look_cost(taskset))
         return "\n".join([*lines, _describe_limits(given_values(arguments) | _limits(settings))])
 
-    def _taskset(self, task_set: Any) -> TaskSet | None:
-        """Return the task set that a text names.
+    def _load_taskset(self, task_set: Any) -> TaskSet | None:
+        """Return the task set that a text names, None where it cannot be read.
 
-        One that cannot be read is named by the run itself.
+        The run itself refuses such a task set, with the reason.
         """
         try:
             return load_taskset(self._library, self._caller, Ref.parse(str(task_set)))[0]
@@ -146,14 +142,12 @@ class RunStartGate(ConfirmationGate):
             return None
 
     def _judge_lines(self, taskset: TaskSet | None, settings: Mapping[str, Any]) -> list[str]:
-        judge = settings.get("judge") or (
-            judge_of(self._config, taskset, settings) if taskset is not None else "handoff"
-        )
-        return (
-            []
-            if judge == "handoff"
-            else [f"Answers are judged by {self._describe_role('judges', judge)}"]
-        )
+        judge = settings.get("judge")
+        if not judge and taskset is not None:
+            judge = judge_of(self._config, taskset, settings)
+        if not judge or judge == "handoff":
+            return []
+        return [f"Answers are judged by {self._describe_role('judges', judge)}"]
 
     def _look_cost(self, taskset: TaskSet | None) -> str:
         """Return what opening the test costs later runs."""
@@ -175,23 +169,21 @@ class RunStartGate(ConfirmationGate):
         command = f" ({_short_line(executor['command'])})" if executor.get("command") else ""
         lines = [
             f"Go on with run {folder.id} on {_short_line(state.settings.get('task_set'))}?",
-            (
-                f"The tasks are done by {_short_line(executor.get('kind'))} "
-                f"{_short_line(executor_name)}{command}"
-            ),
+            f"The tasks are done by {_short_line(executor.get('kind'))} "
+            f"{_short_line(executor_name)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
         # A run that opened its test before the stop does not open it again.
         if not state.looks:
-            lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
-        old = {
-            f"max_{name}": value
-            for name, value in given_values(state.settings.get("limit", {})).items()
-        }
+            lines.append(self._look_cost(self._load_taskset(state.settings.get("task_set"))))
+        limits = given_values(state.settings.get("limit", {}))
+        old = {f"max_{name}": value for name, value in limits.items()}
         return "\n".join([*lines, _describe_limits(old | given_values(arguments))])
 
     def _describe_role(self, role: str, name: Any) -> str:
-        """Return the description of a name, with the command that it stands for."""
+        """Return the description of who does a role, with the model or the command that the name
+        stands for.
+        """
         if not isinstance(name, str):
             raise InvalidArgument(
                 "executor, brain and judge are texts.", "Such as claude:MODEL, or a name."
@@ -206,13 +198,10 @@ class RunStartGate(ConfirmationGate):
         if name.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
-        # A proposer may judge too, so a name that is no judge's is looked up there.
-        roles = (
-            (role, "proposers")
-            if role == "judges" and name in commands["proposers"].commands
-            else (role,)
-        )
-        command = commands[roles[-1]].get(name)
+        # A proposer may judge too, so the name of a proposer is looked up among proposers.
+        if role == "judges" and name in commands["proposers"].commands:
+            role = "proposers"
+        command = commands[role].get(name)
         return f"{text}, the command {_short_line(list(command.words))}"
 
 
@@ -240,19 +229,16 @@ class MeasurementGate(RunStartGate):
             raise InvalidArgument(
                 "executors is a list of texts.", "Such as [claude:MODEL], or names."
             )
-        run = arguments.get("source")
-        what = (
-            f"the finalist of run {_short_line(run)}"
-            if run
-            else _short_line(arguments.get("program"))
-        )
+        what = _short_line(arguments.get("program"))
+        if run := arguments.get("source"):
+            what = f"the finalist of run {_short_line(run)}"
         against = _short_line(arguments.get("against") or "none")
         lines = [f"Measure {what} against {against} on {_short_line(arguments.get('task_set'))}?"]
         lines += [
             f"The tasks are done by {self._describe_role('executors', executor)}"
             for executor in executors
         ]
-        taskset = self._taskset(arguments.get("task_set"))
+        taskset = self._load_taskset(arguments.get("task_set"))
         lines += self._judge_lines(taskset, settings)
         rights = f"It runs in {self._config.home} with your rights"
         if arguments.get("open_test"):
@@ -260,9 +246,8 @@ class MeasurementGate(RunStartGate):
         else:
             lines.append(f"{rights}, on train and validation. The sealed test stays closed.")
         spends = _describe_limits(given_values(arguments) | _limits(settings))
-        return "\n".join(
-            [*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends]
-        )
+        lines.append(f"Under each executor: {spends}" if len(executors) > 1 else spends)
+        return "\n".join(lines)
 
 
 waits_for_person: ContextVar[bool] = ContextVar("waits_for_person", default=False)
@@ -302,16 +287,12 @@ class TryGate(RunStartGate):
         Raises Refused, InvalidArgument for what nobody named.
         """
         prompts = arguments.get("prompts")
-        tasks = (
-            f"{len(prompts)} prompts"
-            if isinstance(prompts, list)
-            else "tasks of your finished sessions"
-        )
+        tasks = "tasks of your finished sessions"
+        if isinstance(prompts, list):
+            tasks = f"{len(prompts)} prompts"
         lines = [
-            (
-                f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up "
-                "to five times each?"
-            ),
+            f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up "
+            "to five times each?",
             f"The tasks are done by {self._describe_role('executors', arguments.get('executor'))}",
         ]
         if judge := arguments.get("judge"):
@@ -353,7 +334,7 @@ class PilotGate(RunStartGate):
 
 
 def proposer_of(config: Config, proposer: object, settings: Mapping[str, Any]) -> str:
-    """Return who proposes in a run: as the call says, else as the person said of the role, else the
+    """Return who proposes in a run: as the call says, else as the person set for the role, else the
     caller.
     """
     # `settings` first: they are what the run is started with.
@@ -366,8 +347,8 @@ def proposer_of(config: Config, proposer: object, settings: Mapping[str, Any]) -
 
 
 def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
-    """Return who judges in a run by the same order, else the first proposer; `handoff` where no
-    task needs a judge.
+    """Return who judges in a run: as the settings say, else as the person set for the role, else
+    the first proposer. `handoff` where no task needs a judge.
     """
     # Without such a task no judge is asked, and the question must not name one that costs money.
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
@@ -393,11 +374,9 @@ def _describe_limits(amounts: Mapping[str, Any]) -> str:
     limits = [
         text.format(_short_line(amounts[name])) for name, text in _LIMITS.items() if name in amounts
     ]
-    return (
-        f"It may spend {', '.join(limits)}."
-        if limits
-        else "There is no limit on what it may spend."
-    )
+    if not limits:
+        return "There is no limit on what it may spend."
+    return f"It may spend {', '.join(limits)}."
 
 
 def _short_line(value: Any) -> str:

@@ -82,8 +82,8 @@ RunProposer = Annotated[str | None, Field(description=_PROPOSER)]
 MAX_TRY_SESSIONS = 100
 """Sessions that are read for tasks of a trial, the newest first."""
 
-# Executors other than the commands that a person registered.
 _MODELS = ("claude", "codex", "anthropic")
+"""Kinds of executors other than the commands that a person registered."""
 
 
 class EvolveTools:
@@ -92,12 +92,8 @@ class EvolveTools:
     def __init__(
         self, library: Library, caller: Caller, sessions: CallSessions, config: Config
     ) -> None:
-        self._library, self._caller, self._sessions, self._config = (
-            library,
-            caller,
-            sessions,
-            config,
-        )
+        self._library, self._caller = library, caller
+        self._sessions, self._config = sessions, config
 
     def evolve_start(
         self,
@@ -219,13 +215,11 @@ class EvolveTools:
         if (tried := read_try(self._config.home, run)) is not None:
             return tried.why or f"No answer yet: {tried.state}, {tried.trials} trials."
         reported = write_report(find_run(self._config.home, run), redactor=self._library.redactor())
-        measured = read_measurement(self._config.home, reported.run)
-        text = (
-            reported.text
-            if measured is None
-            else f"{reported.text}\n\n{format_measurement(measured)}"
-        )
-        return f"{text}\n\n{reported.html} has the pictures, {reported.json} all values."
+        parts = [reported.text]
+        if (measured := read_measurement(self._config.home, reported.run)) is not None:
+            parts.append(format_measurement(measured))
+        parts.append(f"{reported.html} has the pictures, {reported.json} all values.")
+        return "\n\n".join(parts)
 
     def evolve_adopt(
         self,
@@ -237,9 +231,8 @@ class EvolveTools:
         only a verdict PROMOTE can be adopted, and only while nothing changed since it was measured.
         undo takes it back.
         """
-        return adopt(
-            self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason
-        )
+        decider = decider_of(self._who(ctx), ctx.request_context.request)
+        return adopt(self._library, decider, run, reason)
 
     def evolve_measure(
         self,
@@ -277,11 +270,8 @@ class EvolveTools:
             {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
         )
         options["open_test"] = open_test
-        tasks, refs, caller = (
-            Ref.parse(task_set),
-            [Ref.parse(ref) for ref in program or ()],
-            self._who(ctx),
-        )
+        tasks, refs = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()]
+        caller = self._who(ctx)
         self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
         host, specs = self._executors(executors)
         begun = start_measurement(
@@ -339,20 +329,17 @@ class EvolveTools:
     def _try_tasks(
         self, prompts: list[str] | None, expected: list[str] | None, *, judged: bool
     ) -> TryTaskList:
-        """Return the tasks of a trial: what the call gives, else what finished sessions give."""
+        """Return the tasks of a trial: those of the call, else those of finished sessions.
+
+        judged: whether a judge compares the answers.
+        """
         if prompts is not None:
-            return (
-                tasks_of_prompts(prompts)
-                if expected is None
-                else tasks_of_answers(prompts, expected)
-            )
+            if expected is None:
+                return tasks_of_prompts(prompts)
+            return tasks_of_answers(prompts, expected)
         places = read_machine(self._config.project).transcripts
-        page = list_sessions(
-            places,
-            self._library.store.backend.observations.ingested_session,
-            MAX_TRY_SESSIONS,
-            None,
-        )
+        ingested = self._library.store.backend.observations.ingested_session
+        page = list_sessions(places, ingested, MAX_TRY_SESSIONS, None)
         paths = [Path(session.path) for session in page.sessions if session.taken != "skipped"]
         return tasks_of_draft(evolution.draft_from_sessions(self._library, paths), judged=judged)
 
@@ -431,53 +418,55 @@ class EvolveTools:
         Everything else waits for a person in review_inbox.
         """
         caller = self._who(ctx)
+        # Read before the settings: a run that does not exist is refused first.
         trials = TrialSource.of(self._library, caller, run) if run is not None else None
         with proposer_settings(self._config, None) as settings:
-            return run_round(
-                self._library, caller, settings, trials or WholeSource.of(self._library, settings)
-            )
+            source = trials or WholeSource.of(self._library, settings)
+            return run_round(self._library, caller, settings, source)
 
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
-        """Return the host of runs, and the executors by these names.
+        """Return the host of runs, and the settings of the executors by these names.
 
-        Raise Refused for an unknown name.
+        Raises Refused for an unknown name.
         """
         host = evolve_context(self._config)
         commands = host.commands["executors"] if host.commands else None
         return host, [parse_executor_spec(name, commands, host.models) for name in names]
 
     def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
-        """Return the judge that the call or the person named, `handoff` where it is another or none
-        is needed.
+        """Return the judge that the call or the person named, `handoff` where neither did or no
+        task needs one.
         """
         if settings.get("judge") or not self._config.person.models_of_role("judge"):
-            # Else the proposer judges, who is checked as such.
+            # Without a judge by name the proposer judges, which is checked as the proposer.
             return str(settings.get("judge") or "handoff")
         taskset, _ = load_taskset(self._library, self._who(ctx), task_set)
         return judge_of(self._config, taskset, settings)
 
     def _check_commands(self, ctx: Context, executors: Sequence[str], *thinking: str) -> None:
-        """Refuse commands over HTTP: the permission to start a run is no permission to run commands
-        on this machine.
+        """Raise Refused for commands over HTTP.
+
+        The permission to start a run is no permission to run commands on this machine. thinking:
+        proposers and judges.
         """
         if name_of(ctx.request_context.request) is None:
             return
-        for text, allowed in (
+        for names, allowed in (
             *((executor, _MODELS) for executor in executors),
             *((model, ("handoff", "anthropic")) for model in thinking),
         ):
-            # A named model runs no command.
-            if not all(
-                name in self._config.person.endpoints or name.partition(":")[0] in allowed
-                for name in text.split(",")
-            ):
+            if not all(self._runs_no_command(name, allowed) for name in names.split(",")):
                 raise Refused(
                     "A command is not run for a client over HTTP.",
                     f"Choose one of {', '.join(allowed)}.",
                 )
+
+    def _runs_no_command(self, name: str, allowed: Sequence[str]) -> bool:
+        """Return whether a name is a named model, or of an allowed kind."""
+        return name in self._config.person.endpoints or name.partition(":")[0] in allowed
 
     def _who(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)

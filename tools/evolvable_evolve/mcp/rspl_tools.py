@@ -51,7 +51,7 @@ from evolvable_tools.verbs import (
 )
 
 PREFIX = "tool_"
-"""What the names of the library's tools begin with in the list of MCP tools."""
+"""Beginning of the names of the library's tools in the list of MCP tools."""
 
 # Most clients put the description of every tool into the context of the model.
 MAX_TOOLS = 100
@@ -62,9 +62,10 @@ MAX_RUNNING = 8
 """Tools that one server runs at a time; further calls wait."""
 
 MAX_TOOL_DESCRIPTION = 500
+"""Characters of the description of one tool of the library."""
 
 LOOK_SECONDS = 0.5
-"""How often the file of approvals is looked at: another process writes it."""
+"""Seconds between two looks at the file of approvals, which another process writes."""
 
 
 def run_host(config: Config) -> rspl.RunHost:
@@ -165,13 +166,8 @@ class RsplTools:
         agent does {task, executor} within what the person allows to callers. Other kinds give the
         document to work by.
         """
-        return await rspl.run_resource(
-            self._library,
-            self._who(ctx),
-            ref,
-            given or {},
-            self._host,
-        )
+        caller = self._who(ctx)
+        return await rspl.run_resource(self._library, caller, ref, given or {}, self._host)
 
     def _who(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)
@@ -198,71 +194,66 @@ class ApprovedTools:
 
     async def list_tools(self) -> list[types.Tool]:
         """Return the tools that a person approved, by name."""
-        found = await anyio.to_thread.run_sync(self._find_approved)
-        return [_as_tool(tool) for tool in found.values()]
+        tools = await anyio.to_thread.run_sync(self._find_approved)
+        return [_make_tool(tool) for tool in tools.values()]
 
     def _find_approved(self) -> dict[str, ToolVersion]:
-        """Return the approved tools by their names; of two with one name that of the
-        nearer scope.
-        """
-        approved, found = approved_digests(self._library), dict[str, ToolVersion]()
+        """Return the approved tools by their names. Of two with one name the nearer scope wins."""
+        approved, tools = approved_digests(self._library), dict[str, ToolVersion]()
         for scope in self._caller.scopes if approved else ():
             for head in self._library.store.heads(Kind.TOOL, scope):
                 name = f"{PREFIX}{head.name}"
-                if name not in found and (tool := approved_version(self._library, head, approved)):
-                    found[name] = tool
-        return {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
+                if name not in tools and (tool := approved_version(self._library, head, approved)):
+                    tools[name] = tool
+        return {name: tools[name] for name in sorted(tools)[:MAX_TOOLS]}
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], context: Context[Any, Any] | None
     ) -> types.CallToolResult:
-        """Run an approved tool; whatever goes wrong is an error text for the model."""
-        caller = (
-            caller_of(self._caller, context, self._sessions)
-            if context is not None
-            else self._caller
-        )
+        """Run an approved tool. An error of the product becomes a text for the model."""
+        caller = self._caller
+        if context is not None:
+            caller = caller_of(self._caller, context, self._sessions)
         try:
             # Bounds the sandboxes that run at a time for one client.
             async with self._running:
                 # Looked up at each call: an approval may have been withdrawn since the client
                 # listed the tools.
-                found = (await anyio.to_thread.run_sync(self._find_approved)).get(name)
-                if found is None:
+                tools = await anyio.to_thread.run_sync(self._find_approved)
+                tool = tools.get(name)
+                if tool is None:
                     return error_result(
                         f"There is no tool {name} any more. List the tools again, or go on "
                         "without it."
                     )
-                ref = Ref.parse(found.ref).at(found.version)
-                ran = await rspl.run_tool(self._library, caller, ref, arguments, self._host)
+                ref = Ref.parse(tool.ref).at(tool.version)
+                run = await rspl.run_tool(self._library, caller, ref, arguments, self._host)
         except EvolvableError as error:
             return error_result(error.text)
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=ran.text)],
-            structured_content=ran.value if isinstance(ran.value, dict) else None,
+            content=[types.TextContent(type="text", text=run.text)],
+            structured_content=run.value if isinstance(run.value, dict) else None,
         )
 
     async def watch(self, notifier: Notifier) -> None:
-        """Notify clients whenever a person approves or withdraws a tool, for as long as the server
-        runs.
-        """
-        place: Path = self._library.store.home / APPROVALS_FILE
+        """Notify clients whenever a person approves or withdraws a tool, until it is cancelled."""
+        path: Path = self._library.store.home / APPROVALS_FILE
         # The file is polled: `evolvable rspl withdraw` runs in another process.
-        last_status = file_status(place)
+        last_status = file_status(path)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if (now := file_status(place)) != last_status:
-                last_status = now
+            if (status := file_status(path)) != last_status:
+                last_status = status
                 await notifier.tools_changed()
 
 
-def _as_tool(found: ToolVersion) -> types.Tool:
-    ref = Ref.parse(found.ref)
+def _make_tool(tool: ToolVersion) -> types.Tool:
+    ref = Ref.parse(tool.ref)
     return types.Tool(
         name=f"{PREFIX}{ref.name}",
-        title=f"{found.ref}@{found.version}",
-        description=bound_text(found.description, trusted=False, limit=MAX_TOOL_DESCRIPTION),
-        input_schema=dict(found.spec.schema),
+        title=f"{tool.ref}@{tool.version}",
+        description=bound_text(tool.description, trusted=False, limit=MAX_TOOL_DESCRIPTION),
+        input_schema=dict(tool.spec.schema),
         annotations=ANNOTATIONS[Effect.WRITES],
     )
 
@@ -270,6 +261,7 @@ def _as_tool(found: ToolVersion) -> types.Tool:
 def add_approved_tools(
     server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, config: Config
 ) -> ApprovedTools:
-    """Add the approved tools of the library, as the group `tools` asks for."""
-    server.approved_tools = found = ApprovedTools(library, caller, sessions, run_host(config))
-    return found
+    """Add the approved tools of the library to a server, and return them: the group `tools`."""
+    tools = ApprovedTools(library, caller, sessions, run_host(config))
+    server.approved_tools = tools
+    return tools

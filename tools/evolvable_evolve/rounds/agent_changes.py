@@ -1,5 +1,5 @@
-"""The change of agents of a round: read what sessions show, have the gate decide, and propose the
-change.
+"""The change of agents of a round: read the evidence of sessions, have the gate decide, and propose
+the change.
 
 Nothing changes here. A person puts the proposal on trial (`evolvable evolve pool start`); the arms
 of the pool and the verified ends of their sessions keep the change or take it back.
@@ -54,9 +54,10 @@ MAX_AGENTS, MAX_DESCRIPTION = 50, 300
 class RosterChange:
     """What a round did about agents.
 
-    action: keep, add, merge, remove or modify. proposal_id: what waits; agent_proposal_id: of the
-    agent that is added, which goes with it. ref: the skill whose delegate changes. numbers: those
-    that decided.
+    action: keep, add, merge, remove or modify. ref: the skill whose delegate changes, or the agent
+    that is removed. edit, key: the edit and the key by which it is known again. proposal_id: what
+    waits. agent_proposal_id: the proposal of the agent that is added, which goes with it. numbers:
+    those that decided. looked: whether the gate had repairs to look at.
     """
 
     action: str
@@ -73,7 +74,7 @@ class RosterChange:
 def change_agents(library: Library, caller: Caller, state: RoundState) -> RosterChange:
     """Propose the one change of agents that the sessions carry; by default none.
 
-    Once: a round that was killed finds what it proposed. One change at a time: while one waits or
+    Once: a round that was killed finds its own proposal. One change at a time: while one waits or
     is on trial, the gate does not look.
     """
     if state.source != "sessions":
@@ -81,17 +82,15 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
     if not state.sessions:
         return RosterChange("keep", "there is no new session")
     # Of a process that died after it proposed: the steps below then find that proposal.
-    mine = _proposal_of(library, state.number)
+    mine = _find_proposal(library, state.number)
     earlier = [
-        _fate(library, agent_change)
-        for agent_change in state.agent_changes
-        if agent_change["number"] != state.number
+        _find_fate(library, record)
+        for record in state.agent_changes
+        if record["number"] != state.number
     ]
-    if (
-        mine is None
-        and (running := next((fate for fate in earlier if fate.running), None)) is not None
-    ):
-        return RosterChange("keep", f"{running.why}, and one change is tried at a time")
+    running = [fate for fate in earlier if fate.running]
+    if mine is None and running:
+        return RosterChange("keep", f"{running[0].why}, and one change is tried at a time")
     evidence = collect_evidence(library, state, earlier)
     routed = decide_change(evidence)
     looked = bool(evidence.repairs)
@@ -102,8 +101,11 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is
-    not proposed again.
+    """What became of a change that was proposed.
+
+    running: whether it waits or is on trial; why: which of both. kept_at: when it became live, ''
+    where it did not. tried: whether it may not be proposed again. gone: the agent that a merge
+    emptied. looks: the looks of the gate when it was proposed.
     """
 
     key: str
@@ -115,7 +117,7 @@ class _Fate:
     looks: int = 0
 
 
-def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
+def _find_fate(library: Library, record: Mapping[str, Any]) -> _Fate:
     """Return what became of the change that a round proposed."""
     key, looks = record["key"], int(record["looks"])
     proposal = library.store.backend.proposals.get(record["proposal"])
@@ -127,14 +129,10 @@ def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
     if proposal.state != APPROVED or proposal.operation is None:
         return _Fate(key, tried=False)
     gone = record["agents"][1] if record["op"] == EditOperation.MERGE_AGENTS else ""
-    trial = _trial_of(library, proposal)
+    trial = _find_trial(library, proposal)
     if trial is None:
-        return _Fate(
-            key,
-            kept_at=library.store.operation(proposal.operation).intent.at,
-            gone=gone,
-            looks=looks,
-        )
+        approved_at = library.store.operation(proposal.operation).intent.at
+        return _Fate(key, kept_at=approved_at, gone=gone, looks=looks)
     if trial.state is PoolState.TRIAL:
         return _Fate(key, running=True, why=f"trial {trial.id} runs")
     if trial.state is PoolState.PROMOTED:
@@ -148,19 +146,18 @@ def _is_decided(trial: PooledVersion) -> bool:
     return by_look or (trial.why or "").startswith(BY_PERSON)
 
 
-def _trial_of(library: Library, proposal: Proposal) -> PooledVersion | None:
+def _find_trial(library: Library, proposal: Proposal) -> PooledVersion | None:
     """Return the trial that began with the approval of a proposal, None where it became live at
     once.
     """
     head = library.store.head_or_none(proposal.ref)
     if head is None:
         return None
-    for pooled_version in library.store.backend.pool.all():
-        if (
-            pooled_version.resource == head.id
-            and library.store.version(head, pooled_version.version).operation == proposal.operation
-        ):
-            return pooled_version
+    for trial in library.store.backend.pool.all():
+        if trial.resource != head.id:
+            continue
+        if library.store.version(head, trial.version).operation == proposal.operation:
+            return trial
     return None
 
 
@@ -170,43 +167,41 @@ def collect_evidence(
     """Return what the gate decides on: the verified sessions, who owns which skill, and the repairs
     that ended.
     """
-    seen, changes = library.store.backend.observations, list(earlier)
+    observations, changes = library.store.backend.observations, list(earlier)
     skills = {
         head.id: head
         for head in library.store.heads(Kind.SKILL, USER_SCOPE)
         if head.version is not None
     }
     refs = {resource: str(head.ref) for resource, head in skills.items()}
-    sessions = executor_sessions(seen.verified_ends(), seen.executions(), refs)
-    agents = _agents(library)
+    sessions = executor_sessions(observations.verified_ends(), observations.executions(), refs)
+    agents = _list_trusted_agents(library)
     used = {ref for session in sessions for ref in session.skills}.union(
         *(_list_skills(library, head) for head in agents.values())
     )
     chosen = {str(head.ref): head for head in skills.values() if str(head.ref) in used}
-    delegates = _delegates(library, chosen, agents)
+    delegates = _find_delegates(library, chosen, agents)
     untrusted = library.store.backend.authorship.untrusted_resources(
         [head.id for head in chosen.values()]
     )
-    tried = {pooled_version.resource for pooled_version in library.store.backend.pool.on_trial()}
     # A skill that is on trial keeps its delegate, so that the trial compares one difference.
-    excluded = {
-        *untrusted,
-        *tried,
-        *(head.id for head in chosen.values() if head.frozen or _has_several(library, head)),
+    on_trial = {trial.resource for trial in library.store.backend.pool.on_trial()}
+    fixed = {
+        head.id for head in chosen.values() if head.frozen or _has_several_agents(library, head)
     }
-    able = (head for head in chosen.values() if head.id not in excluded)
+    excluded = {*untrusted, *on_trial, *fixed}
+    movable = frozenset(ref for ref, head in chosen.items() if head.id not in excluded)
+    better = {
+        handoff["trace"]: handoff["better"] for handoff in state.handoffs if handoff.get("better")
+    }
     kept_at = max((change.kept_at for change in changes), default="")
     return ExecutorEvidence(
         sessions,
         _group_by_owner(library, chosen, agents, delegates),
         delegates,
-        frozenset(str(head.ref) for head in able),
-        _repairs(library, state),
-        {
-            handoff["trace"]: handoff["better"]
-            for handoff in state.handoffs
-            if handoff.get("better")
-        },
+        movable,
+        _list_repairs(library, state),
+        better,
         kept_at,
         state.agent_looks + 1,
         frozenset(change.key for change in changes if change.tried),
@@ -215,8 +210,8 @@ def collect_evidence(
     )
 
 
-def _agents(library: Library) -> dict[str, Head]:
-    """Return the agents of the person's own scope that the person trusts."""
+def _list_trusted_agents(library: Library) -> dict[str, Head]:
+    """Return the agents of the person's own scope that the person trusts, by ref."""
     heads = [
         head for head in library.store.heads(Kind.AGENT, USER_SCOPE) if head.version is not None
     ]
@@ -229,18 +224,15 @@ def list_agents(library: Library) -> dict[str, str]:
 
     A model may name one of them.
     """
-    found = {
-        ref: summarize(parse_document(_document(library, head)))
-        for ref, head in _agents(library).items()
-    }
-    descriptions = {
-        ref: summary.description[:MAX_DESCRIPTION]
-        for ref, summary in sorted(found.items())[:MAX_AGENTS]
-    }
+    descriptions = {}
+    for ref, head in sorted(_list_trusted_agents(library).items())[:MAX_AGENTS]:
+        summary = summarize(parse_document(_read_document(library, head)))
+        descriptions[ref] = summary.description[:MAX_DESCRIPTION]
     return {MAIN_AGENT: "the session itself", **descriptions} if descriptions else {}
 
 
-def _document(library: Library, head: Head) -> bytes:
+def _read_document(library: Library, head: Head) -> bytes:
+    """Return the main file of a resource, b'' where it cannot be read."""
     try:
         return library.store.file(head, main_file(head.kind, head.name)).data
     except TryAgain:
@@ -251,28 +243,27 @@ def _document(library: Library, head: Head) -> bytes:
 
 def _list_skills(library: Library, agent: Head) -> list[str]:
     """Return the skills that an agent's file names as its own."""
-    names = agent_skills(parse_document(_document(library, agent)).fields)
+    names = agent_skills(parse_document(_read_document(library, agent)).fields)
     return [str(Ref(Kind.SKILL, name)) for name in names]
 
 
-def _delegates(
+def _find_delegates(
     library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head]
 ) -> dict[str, str]:
-    """Return the agent that each skill names and that is in force, of those that name a
-    known one.
-    """
-    found = {}
+    """Return the agent that each skill delegates to: one of `agents`, and in force."""
+    delegates = {}
     for ref, head in skills.items():
         delegate = delegate_of(library, head, head.latest)
         agent = str(delegate.agent.at(None)) if delegate is not None else ""
         if agent in agents and delegate_in_force(library, head, head.latest):
-            found[ref] = agent
-    return found
+            delegates[ref] = agent
+    return delegates
 
 
-def _has_several(library: Library, skill: Head) -> bool:
-    """Return whether a skill names several agents: which of them is given its work is chosen by
-    their ends already.
+def _has_several_agents(library: Library, skill: Head) -> bool:
+    """Return whether a skill names several agents.
+
+    Their verified ends choose already which of them is given its work.
     """
     delegate = delegate_of(library, skill, skill.latest)
     return delegate is not None and bool(delegate.others)
@@ -284,8 +275,9 @@ def _group_by_owner(
     agents: Mapping[str, Head],
     delegates: Mapping[str, str],
 ) -> dict[str, frozenset[str]]:
-    """Return the skills of each agent: its delegate owns a skill, else those that list it, and
-    `main` the rest.
+    """Return the skills of each agent.
+
+    The delegate of a skill owns it, else the agents that list it, else `main`.
     """
     owned: dict[str, set[str]] = {agent: set() for agent in agents}
     for skill, agent in delegates.items():
@@ -297,28 +289,26 @@ def _group_by_owner(
             if skill in skills and skill not in delegates
         )
     main = set(skills).difference(*owned.values())
-    return {agent: frozenset(some) for agent, some in {**owned, MAIN_AGENT: main}.items()}
+    return {agent: frozenset(refs) for agent, refs in {**owned, MAIN_AGENT: main}.items()}
 
 
-def _repairs(library: Library, state: RoundState) -> list[TriedRepair]:
+def _list_repairs(library: Library, state: RoundState) -> list[TriedRepair]:
     """Return the repairs of rounds that sessions measured, or that a person approved."""
-    found, pool = [], library.store.backend.pool
-    for repair in state.repairs:
-        kinds, name = (
-            tuple(repair["task_types"]),
-            f"round {repair['number']}'s change of {repair['ref']}",
-        )
-        if repair["trial"] is not None:
-            trial = pool.get(repair["trial"])
+    repairs = []
+    for record in state.repairs:
+        name = f"round {record['number']}'s change of {record['ref']}"
+        task_types = tuple(record["task_types"])
+        if record["trial"] is not None:
+            trial = library.store.backend.pool.get(record["trial"])
             admitted = trial.state is PoolState.PROMOTED
             if trial.ended is not None and (admitted or _is_decided(trial)):
-                found.append(TriedRepair(name, repair["ref"], kinds, admitted, trial.ended))
+                repairs.append(TriedRepair(name, record["ref"], task_types, admitted, trial.ended))
             continue
-        proposal = library.store.backend.proposals.get(repair["proposal"])
+        proposal = library.store.backend.proposals.get(record["proposal"])
         if proposal.state == APPROVED and proposal.operation is not None:
             at = library.store.operation(proposal.operation).intent.at
-            found.append(TriedRepair(name, repair["ref"], kinds, admitted=True, ended=at))
-    return found
+            repairs.append(TriedRepair(name, record["ref"], task_types, admitted=True, ended=at))
+    return repairs
 
 
 def _count_idle_looks(
@@ -327,31 +317,32 @@ def _count_idle_looks(
     delegates: Mapping[str, str],
     changes: Iterable[_Fate],
 ) -> dict[str, int]:
-    """Return for each agent that a merge emptied in how many looks since then no session was its
-    own.
+    """Return the looks since a merge emptied an agent, of each such agent; 0 where it had a session
+    since.
     """
-    found = {}
+    idle_looks = {}
     for change in changes:
         if change.gone and change.kept_at and change.gone not in delegates.values():
             used = any(
                 session.agent == change.gone and session.at > change.kept_at for session in sessions
             )
-            found[change.gone] = 0 if used else state.agent_looks + 1 - change.looks
-    return found
+            idle_looks[change.gone] = 0 if used else state.agent_looks + 1 - change.looks
+    return idle_looks
 
 
 # Proposals
 
 
-def _grounds(proposal: Proposal) -> dict[str, Any]:
+def _read_agent_grounds(proposal: Proposal) -> dict[str, Any]:
     agent_grounds = json.loads(proposal.grounds or "{}").get(AGENTS_KEY)
     return agent_grounds if isinstance(agent_grounds, dict) else {}
 
 
-def _proposal_of(library: Library, number: int, kind: Kind | None = None) -> Proposal | None:
+def _find_proposal(library: Library, number: int, kind: Kind | None = None) -> Proposal | None:
     """Return an open proposal of this round's change of agents; kind: of that kind alone."""
     for proposal in library.store.backend.proposals.in_state(OPEN, 10_000):
-        if _grounds(proposal).get("round") == number and kind in (None, proposal.kind):
+        is_own = _read_agent_grounds(proposal).get("round") == number
+        if is_own and kind in (None, proposal.kind):
             return proposal
     return None
 
@@ -371,25 +362,18 @@ def _propose(
     action, why = decision.action.value, decision.why
     if not routed.skill:
         ref = Ref.parse(routed.agent)
-        done = remove_resource(library, caller, ref, f"agents: {why}", propose=True)
-        return RosterChange(action, why, routed.agent, proposal_id=done.proposal_id, **about)
+        removal = remove_resource(library, caller, ref, f"agents: {why}", propose=True)
+        return RosterChange(action, why, routed.agent, proposal_id=removal.proposal_id, **about)
     try:
         agent = None
         if edit.op is EditOperation.ADD_AGENT:
             # The agent first: the skill's proposal names the number of the agent's.
             _check_free(library, Ref.parse(routed.agent))
-            agent = _draft(
-                library,
-                caller,
-                number,
-                Ref.parse(routed.agent),
-                _make_agent_file(library, routed),
-                why,
-                {},
-            )
-        text = _write_delegate(library, routed)
+            data = _make_agent_file(library, routed)
+            agent = _propose_file(library, caller, number, Ref.parse(routed.agent), data, why, {})
+        data = _add_delegate(library, routed)
         marks = {"agent_proposal": agent}
-        skill = _draft(library, caller, number, Ref.parse(routed.skill), text, why, marks)
+        skill = _propose_file(library, caller, number, Ref.parse(routed.skill), data, why, marks)
     except TryAgain:
         raise
     except EvolvableError as error:
@@ -399,7 +383,7 @@ def _propose(
     )
 
 
-def _draft(
+def _propose_file(
     library: Library,
     caller: Caller,
     number: int,
@@ -410,7 +394,7 @@ def _draft(
 ) -> int:
     """Propose a main file; return the proposal's id. Raises Unsafe where the scan refuses it."""
     # Once in a round: a process that died after this step finds its proposal.
-    if (waiting := _proposal_of(library, number, ref.kind)) is not None:
+    if (waiting := _find_proposal(library, number, ref.kind)) is not None:
         return waiting.id
     scoped = ref.within(USER_SCOPE)
     head = library.store.head_or_none(scoped)
@@ -437,13 +421,13 @@ def _draft(
 
 
 def _check_free(library: Library, ref: Ref) -> None:
-    """Raise AlreadyExists where an agent that nobody trusts has the name."""
+    """Raise AlreadyExists where an agent of the person's scope has the name."""
     head = library.store.head_or_none(ref.within(USER_SCOPE))
     if head is not None and head.version is not None:
         raise AlreadyExists(f"{ref} is there already.", "Trust it, or remove it.")
 
 
-def _write_delegate(library: Library, routed: RoutedChange) -> bytes:
+def _add_delegate(library: Library, routed: RoutedChange) -> bytes:
     """Return the skill's main file with the delegate that the change gives it."""
     head = library.store.head(Ref.parse(routed.skill).within(USER_SCOPE))
     agent = "" if routed.agent == MAIN_AGENT else routed.agent
@@ -471,5 +455,5 @@ def _make_agent_file(library: Library, routed: RoutedChange) -> bytes:
     )
     data = None
     if owner != MAIN_AGENT:
-        data = _document(library, library.store.head(Ref.parse(owner).within(USER_SCOPE)))
+        data = _read_document(library, library.store.head(Ref.parse(owner).within(USER_SCOPE)))
     return new_agent(routed.agent.partition(":")[2], data, card, edit.skills_moved)

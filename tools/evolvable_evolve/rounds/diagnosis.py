@@ -1,5 +1,5 @@
-"""Diagnosis of a retained trace: its cause, whether that is the only one, and the repair; and what
-may be proposed.
+"""Diagnosis of a retained trace: its cause, whether that is the only one, the repair, and what may
+be proposed.
 
 D(trace) = (cause, unique, tag). A model names causes with quotes; code decides. A cause counts
 where words that are quoted for it stand in the evidence, and it is unique where it alone counts.
@@ -22,16 +22,6 @@ from evolvable_tools.review import (
     flatten_quote,
 )
 
-LOCAL_REPAIRS = frozenset(
-    (
-        RepairTag.ADD_GUARD,
-        RepairTag.REORDER_STEP,
-        RepairTag.TIGHTEN_RETRIEVAL,
-        RepairTag.SPLIT_SKILL,
-    )
-)
-"""Repairs that a bounded edit of a skill can make."""
-
 OPERATIONS: Mapping[RepairTag, frozenset[SkillEditOp]] = {
     RepairTag.ADD_GUARD: frozenset((SkillEditOp.ADD_GUARD,)),
     RepairTag.REORDER_STEP: frozenset((SkillEditOp.REORDER,)),
@@ -41,8 +31,11 @@ OPERATIONS: Mapping[RepairTag, frozenset[SkillEditOp]] = {
 }
 """What the edits of each repair may do."""
 
+LOCAL_REPAIRS = frozenset(OPERATIONS)
+"""Repairs that a bounded edit of a skill can make."""
+
 INSTRUCTIONS = Path(__file__).with_name("instructions.txt").read_text("utf-8").strip()
-"""What the model is told; the same for every trace, so that it is cached."""
+"""Instructions to the model: the same for every trace, so that the provider caches them."""
 
 ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -87,10 +80,10 @@ class ProposalSign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceDiagnosis:
-    """D of one trace. cause, tag: None where no named cause is supported.
+    """The diagnosis D of one trace.
 
-    better: the agent that should have done the work, where the cause is its assignment; a name that
-    a model gave.
+    cause, tag: None where the evidence supports no cause that the model named. better: the agent
+    that should have done the work, where the cause is its assignment: a name that a model gave.
     """
 
     cause: FailureCause | None = None
@@ -111,45 +104,38 @@ class TraceDiagnosis:
 
 def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
     """Return the diagnosis that a model's answer supports. evidence: id of a span -> its text."""
-    supported: dict[FailureCause, tuple[RepairTag, str]] = {}
-    for diagnosis in diagnoses:
-        cause = FailureCause(diagnosis["cause"])
-        if cause not in supported and any(
-            _is_in_evidence(quote, evidence) for quote in diagnosis["quotes"]
-        ):
-            fits = REPAIRS[cause]
-            better = (
-                str(diagnosis.get("better_agent", ""))
-                if cause is FailureCause.BAD_ASSIGNMENT
-                else ""
-            )
-            supported[cause] = (
-                next((tag for tag in fits if tag == diagnosis["repair"]), fits[0]),
-                better,
-            )
+    supported: dict[FailureCause, Mapping[str, Any]] = {}
+    for named in diagnoses:
+        cause = FailureCause(named["cause"])
+        if any(_is_in_evidence(quote, evidence) for quote in named["quotes"]):
+            supported.setdefault(cause, named)
     if not supported:
         return TraceDiagnosis()
-    cause, (tag, better) = next(iter(supported.items()))
+    cause, named = next(iter(supported.items()))
+    repairs = REPAIRS[cause]
+    # A repair that does not fit the cause is replaced by the first that does.
+    tag = next((repair for repair in repairs if repair == named["repair"]), repairs[0])
+    is_assignment = cause is FailureCause.BAD_ASSIGNMENT
+    better = str(named.get("better_agent", "")) if is_assignment else ""
     return TraceDiagnosis(cause, len(supported) == 1, tag, better)
 
 
 def _is_in_evidence(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
-    text, words = (
-        flatten_quote(evidence.get(quote["span"], "")),
-        flatten_quote(quote["quote"]),
-    )
+    text = flatten_quote(evidence.get(quote["span"], ""))
+    words = flatten_quote(quote["quote"])
+    # A text that is shorter than MIN_QUOTE may be quoted whole.
     return bool(words) and len(words) >= min(MIN_QUOTE, len(text)) and words in text
 
 
-def proposal_sign(reward: int | None, found: TraceDiagnosis) -> ProposalSign:
+def proposal_sign(reward: int | None, diagnosis: TraceDiagnosis) -> ProposalSign:
     """Return what may be proposed from a trace with this reward and diagnosis."""
     if reward == 1:
         return ProposalSign.SUCCESS
-    if reward != 0 or not found.unique:
+    if reward != 0 or not diagnosis.unique:
         return ProposalSign.NOTHING
-    if found.tag in LOCAL_REPAIRS:
+    if diagnosis.tag in LOCAL_REPAIRS:
         return ProposalSign.REPAIR
-    return ProposalSign.STRUCTURE if found.tag is RepairTag.HANDOFF else ProposalSign.NOTHING
+    return ProposalSign.STRUCTURE if diagnosis.tag is RepairTag.HANDOFF else ProposalSign.NOTHING
 
 
 def misfit(

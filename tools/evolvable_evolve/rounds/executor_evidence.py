@@ -1,10 +1,9 @@
-"""What sessions show of executors, and the one change of agents that it carries: no model, no
-library, only code.
+"""The evidence of sessions about executors, and the one change of agents that it supports.
 
-The gate is that of restructuring in a run; here its traces are sessions with a verified end, of
-each connection one. A session cannot be made to change hands, so the lever of a change is the
-delegate of one skill: the agent that is given the work of the skill. Source: SkillMAS, the summary
-F and the gate G of a round.
+The module calls no model and no library. The gate is that of restructuring in a run. Its traces
+here are sessions with a verified end, of each connection one. A session cannot be given to another
+agent, so a change sets the delegate of one skill: the agent that does the work of the skill.
+Source: SkillMAS, the summary F and the gate G of a round.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,14 +26,14 @@ from evolvable_store.storage import ITEM_SESSIONS, Execution, Grade, VerifiedEnd
 from evolvable_tools import MAIN_AGENT, REWARDS
 
 DEFAULTS = StructureThresholds()
-"""From where on each rule of the gate holds."""
+"""The thresholds from which each rule of the gate holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSession:
-    """One session with a verified end. agent: who did its work, MAIN_AGENT or the ref of an agent.
+    """One session with a verified end.
 
-    skills: refs that were used in it.
+    agent: who did its work, MAIN_AGENT or the ref of an agent. skills: refs of those used in it.
     """
 
     session: str
@@ -49,7 +48,7 @@ class ExecutorSession:
 class TriedRepair:
     """A change of a skill that sessions measured, or that a person approved.
 
-    ended: when. task_types: it was for.
+    task_types: those that it was for. ended: when its trial ended or a person approved it.
     """
 
     name: str
@@ -61,13 +60,14 @@ class TriedRepair:
 
 @dataclass(frozen=True)
 class ExecutorEvidence:
-    """All that the gate decides on.
+    """The evidence that the gate decides on.
 
     owned: the skills of each agent, `main` included. delegates: the agent that each skill names, of
-    those that name one. better: by session the agent that should have done it, as its diagnosis
-    says. since: only later sessions count; a change that was kept is not judged by what was before
-    it. look: how often the gate looked, this time included. tried: keys of changes that were tried
-    before. idle: rounds without a session, of agents that a change emptied.
+    those that name one. movable: skills whose delegate may change. better: by session the agent
+    that should have done it, as its diagnosis says. since: only later sessions count, because a
+    change that was kept is not judged by those before it. look: how often the gate looked, this
+    time included. tried: keys of changes that were tried before. frozen: agents that may not be
+    removed. idle: looks without a session, of agents that a change emptied.
     """
 
     sessions: Sequence[ExecutorSession]
@@ -85,10 +85,10 @@ class ExecutorEvidence:
 
 @dataclass(frozen=True)
 class RoutedChange:
-    """What the gate decided, as a session can be given it.
+    """The decision of the gate, with the skill that gives sessions to the agent.
 
-    edit: None for keep. skill: whose delegate changes, '' where an agent is to go. agent: its
-    delegate then.
+    edit: None for keep. skill: whose delegate changes, '' where an agent is removed. agent: the new
+    delegate, or the agent that is removed.
     """
 
     decision: StructureDecision
@@ -104,32 +104,28 @@ def executor_sessions(
     """Return the sessions with a verified end in the order of their time, of each connection the
     last one alone.
 
-    refs: of skills by resource; what others used does not count. A session is its first agent's,
-    with the end of that agent's part; where that is not verified the session counts for nobody.
-    Items of plans are left out: there a planner chooses the agent, and no skill does.
+    refs: of skills by the id of their resource; other resources do not count. A session belongs to
+    its first agent, with the end of that agent's part. Where that end is not verified the session
+    counts for nobody. Items of plans are left out: a planner chooses their agent, and no skill.
     """
     parts: dict[str, list[Execution]] = {}
     for execution in executions:
         parts.setdefault(execution.session, []).append(execution)
-    found: dict[str, ExecutorSession | None] = {}
+    by_connection: dict[str, ExecutorSession | None] = {}
     for end in sorted(ends, key=lambda end: (end.at, end.session)):
         # Sorted by time, so the last session of a connection replaces the earlier ones: they are
         # not independent.
         if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
-            found[end.link or end.session] = _session_of(
-                end,
-                parts.get(end.session, ()),
-                refs,
-            )
-    return sorted(
-        (session for session in found.values() if session is not None),
-        key=lambda session: (session.at, session.session),
-    )
+            session = _make_session(end, parts.get(end.session, ()), refs)
+            by_connection[end.link or end.session] = session
+    sessions = [session for session in by_connection.values() if session is not None]
+    return sorted(sessions, key=lambda session: (session.at, session.session))
 
 
-def _session_of(
+def _make_session(
     end: VerifiedEnd, parts: Sequence[Execution], refs: Mapping[int, str]
 ) -> ExecutorSession | None:
+    """Return the session of an end, None where the end of its first agent is not verified."""
     agents = sorted(
         (part for part in parts if part.agent is not None),
         key=lambda part: (part.at, part.executor),
@@ -154,28 +150,28 @@ def _session_of(
 def decide_change(
     evidence: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS
 ) -> RoutedChange:
-    """Return the one change of agents that sessions carry, by default none. Pure and deterministic.
+    """Return the one change of agents that the sessions support, by default none.
 
-    A rule that holds, and whose change no skill would lead to, is passed over.
+    The function is pure and deterministic. A rule that holds is passed over where no skill gives
+    sessions to the agent of its change.
     """
-    summary = summarise_structure(_structure_input(evidence))
+    summary = summarise_structure(_make_input(evidence))
     # The gate names one change at a time: it is asked again without those that no skill leads to.
     passed_over = set(evidence.tried)
     while True:
         decision = decide_structure(summary, thresholds, passed_over, evidence.frozen)
         if decision.edit is None:
             return RoutedChange(decision, summary)
-        routed = _route(decision, summary, evidence, thresholds)
+        routed = _route_change(decision, summary, evidence, thresholds)
         if routed is not None:
             return routed
         passed_over.add(decision.edit.key)
 
 
-def _structure_input(evidence: ExecutorEvidence) -> StructureInput:
-    """Return the input of the gate, which is the one of an evolution run.
+def _make_input(evidence: ExecutorEvidence) -> StructureInput:
+    """Return the input of the gate, in the form that a run of evolution gives it.
 
-    A session before a repair that was kept says nothing of the skills that there are now: it is
-    left out.
+    Sessions before a repair that was kept are left out: they used other skills than there are now.
     """
     mended: dict[str, str] = {}
     for repair in evidence.repairs:
@@ -201,13 +197,13 @@ def _structure_input(evidence: ExecutorEvidence) -> StructureInput:
         LocalRepair(repair.name, repair.task_types, repair.admitted, (repair.skill,))
         for repair in evidence.repairs
     ]
-    seen = {agent: evidence.look - evidence.idle.get(agent, 0) for agent in evidence.owned}
+    last_seen = {agent: evidence.look - evidence.idle.get(agent, 0) for agent in evidence.owned}
     return StructureInput(
-        evidence.owned, traces, evidence.movable, repairs, evidence.look, last_seen=seen
+        evidence.owned, traces, evidence.movable, repairs, evidence.look, last_seen=last_seen
     )
 
 
-def _route(
+def _route_change(
     decision: StructureDecision,
     summary: StructureSummary,
     evidence: ExecutorEvidence,
@@ -236,13 +232,12 @@ def _route(
         return None
     boundary = set(edit.boundary)
 
-    def uses(skill: str) -> int:
+    def count_uses(skill: str) -> int:
         counts = summary.uses.get(skill, {})
-        return sum(number for kind, number in counts.items() if not boundary or kind in boundary)
+        return sum(n for task_type, n in counts.items() if not boundary or task_type in boundary)
 
-    # The skill that is used most in these task types leads sessions to the agent; by name where two
-    # are equal.
-    lead = min(able, key=lambda skill: (-uses(skill), skill))
-    return RoutedChange(
-        decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent
-    )
+    # The skill that is used most in these task types gives most sessions to the agent. The name
+    # decides between equal ones, so that the choice is deterministic.
+    lead = min(able, key=lambda skill: (-count_uses(skill), skill))
+    moved_edit = replace(edit, skills_moved=tuple(sorted(able)))
+    return RoutedChange(decision, summary, moved_edit, lead, agent)

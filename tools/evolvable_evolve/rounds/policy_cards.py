@@ -23,8 +23,8 @@ SHOWN = 3
 
 # Low on purpose: a description has about twenty words, and a task has few of them.
 MIN_LIKENESS = 0.05
-"""Share of words that a task has in common with the description of a skill of the program, for a
-card of it.
+"""Share of words that a task and the description of a skill of the program must have in common,
+before the model is shown its card.
 """
 
 # Items of Markdown lists, with at most three spaces before them: with four a line is code.
@@ -40,7 +40,8 @@ _CHECK = re.compile(r"\b(?:check|verify|test|confirm|compare|make sure)\b", re.I
 class PolicyCard:
     """A skill in short.
 
-    when: its description; reasoning: the first line of its text; kept_because: its evidence.
+    when: its description. reasoning: the first line of its text. check: how its result is checked.
+    kept_because: its verified uses, or where it comes from.
     """
 
     ref: str
@@ -58,34 +59,31 @@ def make_card(ref: str, document: bytes, proof: SuccessCounts, origin: str = "")
     origin: why it is there, where it has no verified use yet.
     """
     parsed = parse_document(document)
-    plain = _prose(parsed.body.splitlines())
+    plain = _drop_code(parsed.body.splitlines())
     items = [match[1].strip() for line in plain if (match := _ITEM.match(line))]
-    sentences = [
-        line.strip() for line in plain if line.strip() and not line.lstrip().startswith("#")
-    ]
-    prose = next((line for line in sentences if not _ITEM.match(line)), "")
-    donts = [line for line in (*items, *sentences) if _DONT.search(line)]
-    checks = [
-        line for line in (*items, *sentences) if _CHECK.search(line) and not _DONT.search(line)
-    ]
+    stripped = [line.strip() for line in plain]
+    sentences = [line for line in stripped if line and not line.startswith("#")]
+    reasoning = next((line for line in sentences if not _ITEM.match(line)), "")
+    texts = (*items, *sentences)
+    donts = [text for text in texts if _DONT.search(text)]
+    checks = [text for text in texts if _CHECK.search(text) and not _DONT.search(text)]
     steps = [item for item in items if item not in donts]
-    track_record = (
-        f"{proof.verified_successes} of {proof.verified} verified uses went well"
-        if proof.verified
-        else origin
-    )
+    kept_because = origin
+    if proof.verified:
+        kept_because = f"{proof.verified_successes} of {proof.verified} verified uses went well"
     return PolicyCard(
         ref,
-        _short(str(parsed.fields.get("description", ""))),
-        _short(prose),
-        tuple(dict.fromkeys(map(_short, steps[:MAX_STEPS]))),
-        tuple(dict.fromkeys(_short(_ITEM.sub(r"\1", line)) for line in donts))[:MAX_DONTS],
-        _short(_ITEM.sub(r"\1", checks[0])) if checks else "",
-        track_record or "not used yet",
+        _shorten_line(str(parsed.fields.get("description", ""))),
+        _shorten_line(reasoning),
+        tuple(dict.fromkeys(map(_shorten_line, steps[:MAX_STEPS]))),
+        # An item is in `items` and in `sentences`: without its mark both are the same.
+        tuple(dict.fromkeys(_shorten_line(_ITEM.sub(r"\1", line)) for line in donts))[:MAX_DONTS],
+        _shorten_line(_ITEM.sub(r"\1", checks[0])) if checks else "",
+        kept_because or "not used yet",
     )
 
 
-def _prose(lines: Iterable[str]) -> list[str]:
+def _drop_code(lines: Iterable[str]) -> list[str]:
     """Return the lines outside of code blocks."""
     plain, inside = [], False
     for line in lines:
@@ -96,23 +94,23 @@ def _prose(lines: Iterable[str]) -> list[str]:
     return plain
 
 
-def _short(text: str) -> str:
+def _shorten_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
 
 
 def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) -> list[Head]:
-    """Return the skills that have a card: promoted ones, seeds, and those whose verified uses go
+    """Return the skills that have a card: promoted ones, seeds, and those whose verified uses went
     well.
 
-    promoted: resources whose trial was won; seeds: names of the skills that come with the product.
+    promoted: resources whose trial was won. seeds: names of the skills that come with the product.
     """
     heads = [head for head in library.store.heads(Kind.SKILL) if head.version is not None]
     untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in heads])
     proofs = library.evidence.count_successes([head.id for head in heads])
     won, own = set(promoted), set(seeds)
+    # By the lower bound, because a skill with one good end of one is no example yet.
     good = {
-        # The lower bound: a skill with one good end of one is no example yet.
         resource
         for resource, counts in proofs.items()
         if wilson_lower_bound(counts.verified_successes, counts.verified) >= 0.5
@@ -128,9 +126,8 @@ def nearest_cards(
     library: Library, heads: Iterable[Head], order: Mapping[str, float], origins: Mapping[int, str]
 ) -> list[PolicyCard]:
     """Return the cards of the skills that a search ranked best. order: ref -> how well it fits."""
-    chosen = sorted(
-        (head for head in heads if str(head.ref) in order), key=lambda head: -order[str(head.ref)]
-    )[:SHOWN]
+    ranked = [head for head in heads if str(head.ref) in order]
+    chosen = sorted(ranked, key=lambda head: -order[str(head.ref)])[:SHOWN]
     proofs = library.evidence.count_successes([head.id for head in chosen])
     cards = []
     for head in chosen:
@@ -138,14 +135,8 @@ def nearest_cards(
             document = library.store.file(head, main_file(head.kind, head.name)).data
         except EvolvableError:
             continue
-        cards.append(
-            make_card(
-                str(head.ref),
-                document,
-                proofs.get(head.id, SuccessCounts()),
-                origins.get(head.id, ""),
-            )
-        )
+        proof, origin = proofs.get(head.id, SuccessCounts()), origins.get(head.id, "")
+        cards.append(make_card(str(head.ref), document, proof, origin))
     return cards
 
 
@@ -154,19 +145,15 @@ def program_cards(names: Iterable[str], task: str) -> list[PolicyCard]:
     to a task first.
 
     They are for a library that does not hold these skills: its rounds compare with them too. A
-    skill that has hardly a word in common with the task has none.
+    skill below MIN_LIKENESS has none.
     """
     task_terms = content_terms(task)
-    found = list[tuple[float, PolicyCard]]()
+    origin = "comes with Evolvable, and is not in the library"
+    ranked = list[tuple[float, PolicyCard]]()
     for name in names:
         document = (seed_folder() / "skills" / name / "SKILL.md").read_bytes()
-        card = make_card(
-            f"skill:{name}",
-            document,
-            SuccessCounts(),
-            "comes with Evolvable, and is not in the library",
-        )
+        card = make_card(f"skill:{name}", document, SuccessCounts(), origin)
         likeness = jaccard(task_terms, content_terms(card.when))
         if likeness >= MIN_LIKENESS:
-            found.append((likeness, card))
-    return [card for _, card in sorted(found, key=lambda pair: -pair[0])[:SHOWN]]
+            ranked.append((likeness, card))
+    return [card for _, card in sorted(ranked, key=lambda pair: -pair[0])[:SHOWN]]

@@ -56,15 +56,19 @@ sessions.
 """
 
 AGENTS_KEY = "agents"
-"""Under which key the evidence of a proposal names the change of agents that it belongs to."""
+"""The key by which a proposal names the change of agents that it belongs to."""
 
 BY_PERSON = "retired by a person"
-"""How the reason of a trial begins that a person retired: the same change is not tried again."""
+"""Beginning of the reason of a trial that a person retired: the same change is not tried again."""
 
 # Sessions are shared out over the trials of the skills that they use: more trials at once would
 # each wait longer.
 MAX_TRIALS = 20
 """Trials at once in one library."""
+
+
+_STALE = "its resource was changed, removed or frozen, or is not trusted"
+"""Why a trial ends whose resource is no longer as it was when the trial began."""
 
 
 class TooManyTrials(Refused):
@@ -86,7 +90,7 @@ class PoolArm:
 class PoolEntry:
     """One version that is or was on trial, as it is shown.
 
-    next_look: verified sessions of each arm that it needs.
+    next_look: verified sessions that each arm must have, None where no look follows.
     """
 
     id: int
@@ -120,7 +124,8 @@ class PoolPage:
 class PoolEnded:
     """What became of a trial.
 
-    operation: of a promotion; proposal_id: where a promotion waits for a person.
+    operation: the one that promoted it. proposal_id: the one with which a promotion waits for a
+    person.
     """
 
     id: int
@@ -256,22 +261,22 @@ def _store_version(
 def why_it_waits(
     library: Library, caller: Caller, head: Head | None, before: Files, after: Files
 ) -> str:
-    """Return why a change by this caller would wait for a person, '' when the policy lets it live
-    at once.
+    """Return why a change by this caller would wait for a person, '' where it may be made at once.
 
     Raises Unsafe for what a scan refuses.
     """
     ref = head.ref if head else Ref(Kind.SKILL, "new")
-    found = check_change(ref, before, after, caller.actor)
+    scan = check_change(ref, before, after, caller.actor)
     if change_waits(library, caller, head):
         return "the policy asks a person for each change"
-    messages = finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
-    return messages[0] if found.asks else ""
+    messages = finding_messages(scan, quoted=caller.actor is not Actor.HUMAN)
+    return messages[0] if scan.asks else ""
 
 
 def _loses_delegate(files: Files) -> str:
-    """Return why a version that no person approved is not to be compared: only one arm would
-    delegate; '' if it may.
+    """Return why a version that no person approved may not be tried, '' where it may.
+
+    Of a version that names a delegate, only the arm of the incumbent would delegate.
     """
     main = files.get(main_file(Kind.SKILL, ""))
     if main is None or delegate_in(main.data.decode("utf-8", "replace")) is None:
@@ -290,7 +295,7 @@ def start_trial(
 ) -> PoolEntry:
     """Put the change of a proposal on trial: a person's decision.
 
-    Raises NotFound, Refused, InvalidArgument, Conflict where it no longer fits what there is.
+    Raises NotFound, Refused, InvalidArgument, Conflict where it no longer fits the head.
     """
     library.authorise(caller, "Putting a change on trial")
     proposal = library.store.backend.proposals.get(proposal_id)
@@ -308,16 +313,22 @@ def start_trial(
         )
     head = check_may_try(library, proposal.ref)
     files = rebase(library, proposal, head, library.store.files(head), {}).files
-    about = (library, caller, proposal.ref, files, proposal.reason)
-    new = put_on_trial(
-        *about, share=share, proposal=proposal_id, added=_added_agent(library, proposal)
+    trial = put_on_trial(
+        library,
+        caller,
+        proposal.ref,
+        files,
+        proposal.reason,
+        share=share,
+        proposal=proposal_id,
+        added=_find_added_agent(library, proposal),
     )
-    return describe_trial(library, new)
+    return describe_trial(library, trial)
 
 
-def _added_agent(library: Library, proposal: Proposal) -> Proposal | None:
-    """Return the proposal of the agent that a skill's proposal delegates to and that is not there
-    yet.
+def _find_added_agent(library: Library, proposal: Proposal) -> Proposal | None:
+    """Return the proposal of the agent that a skill's proposal delegates to, None where the agent
+    is approved already or none is added.
 
     Raises InvalidArgument where it was turned down: the trial would compare the skill with itself.
     """
@@ -356,19 +367,18 @@ def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
     of_session = {
         end.session: end.outcome for end in library.store.backend.observations.verified_ends()
     }
-    found, connections = list[AssignedEnd](), set[str]()
+    ends, connections = list[AssignedEnd](), set[str]()
     for unit in library.store.backend.pool.units(trial.id):
-        link = unit.connection or unit.unit
+        connection = unit.connection or unit.unit
         # Sessions of one connection are not independent, and a test over all of them would count
         # one client many times.
-        if link in connections:
+        if connection in connections:
             continue
-        connections.add(link)
-        outcome: Outcome | None = of_use.get(unit.session or "") or of_session.get(
-            unit.session or ""
-        )
-        found.append(AssignedEnd(unit.trial, unit.at, outcome if outcome in REWARDS else None))
-    return found
+        connections.add(connection)
+        session = unit.session or ""
+        outcome: Outcome | None = of_use.get(session) or of_session.get(session)
+        ends.append(AssignedEnd(unit.trial, unit.at, outcome if outcome in REWARDS else None))
+    return ends
 
 
 def look_at_trials(
@@ -387,13 +397,8 @@ def look_at_trials(
             # version.
             won = head.version is not None and head.tree == tree
             state = PoolState.PROMOTED if won else PoolState.RETIRED
-            yield (
-                trial,
-                None,
-                end_trial(
-                    library, caller, trial, state, "its content became the head" if won else _STALE
-                ),
-            )
+            why = "its content became the head" if won else _STALE
+            yield trial, None, end_trial(library, caller, trial, state, why)
             continue
         # In a loop: many sessions may have ended since the last round, and a look at 12 comes only
         # after that at 6.
@@ -427,12 +432,7 @@ def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why
         if proposal.operation != began or proposal.kind is not Kind.AGENT or proposal.base:
             continue
         agent = library.store.head_or_none(proposal.ref)
-        if (
-            agent is None
-            or agent.version is None
-            or agent.frozen
-            or _is_changed(library, agent, began)
-        ):
+        if agent is None or not _is_as_added(library, agent, began):
             continue
         # Another skill may delegate to the agent by now.
         if any(delegate == proposal.ref.at(None) for delegate in _living_delegates(library)):
@@ -442,8 +442,11 @@ def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why
         library.checkout([agent.ref])
 
 
-def _is_changed(library: Library, agent: Head, operation: int) -> bool:
-    return library.store.version(agent, agent.latest).operation != operation
+def _is_as_added(library: Library, agent: Head, operation: int) -> bool:
+    """Return whether an agent is live, not frozen, and as this operation added it."""
+    if agent.version is None or agent.frozen:
+        return False
+    return library.store.version(agent, agent.latest).operation == operation
 
 
 def _living_delegates(library: Library) -> Iterator[Ref]:
@@ -452,9 +455,6 @@ def _living_delegates(library: Library) -> Iterator[Ref]:
         delegate = delegate_of(library, head, head.version) if head.version is not None else None
         for agent in delegate.agents if delegate is not None else ():
             yield agent.within(agent.scope or head.scope).at(None)
-
-
-_STALE = "its resource was changed, removed or frozen, or is not trusted"
 
 
 def end_trial(
@@ -549,33 +549,20 @@ def decide_trial(
         )
     why = library.redact(reason) or "no reason given"
     # Recorded before it is done, so that the history names who decided also where the action fails.
-    library.record(
-        caller,
-        f"{action} trial",
-        f"{head_of(library, trial).ref} (trial {identity})",
-    )
+    library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
     if action == "promote":
         if is_stale(library, head_of(library, trial), trial):
             raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")
         return promote_trial(library, caller, trial, why)
-    return end_trial(
-        library,
-        caller,
-        trial,
-        PoolState.RETIRED,
-        f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}",
-    )
+    how = BY_PERSON if action == "retire" else "stopped"
+    return end_trial(library, caller, trial, PoolState.RETIRED, f"{how}: {why}")
 
 
 def list_pool(library: Library, *, ended: bool = False) -> PoolPage:
     """Return the trials that run; ended: those that ended too, newest first."""
     pool = library.store.backend.pool
-    return PoolPage(
-        [
-            describe_trial(library, pooled_version)
-            for pooled_version in (pool.all() if ended else pool.on_trial())
-        ]
-    )
+    trials = pool.all() if ended else pool.on_trial()
+    return PoolPage([describe_trial(library, trial) for trial in trials])
 
 
 def show_trial(library: Library, identity: int) -> PoolEntry:
@@ -585,17 +572,13 @@ def show_trial(library: Library, identity: int) -> PoolEntry:
 
 def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = False) -> PoolEntry:
     """Return a trial as it is shown."""
-    head, ends, diff = head_of(library, trial), assigned_ends(library, trial), None
+    head, ends = head_of(library, trial), assigned_ends(library, trial)
+    diff = None
     if with_diff:
         old, new = (
             library.store.manifest(head, number) for number in (trial.incumbent, trial.version)
         )
-        diff = verbs.diff(
-            library,
-            old,
-            new,
-            (str(trial.incumbent), str(trial.version)),
-        )
+        diff = verbs.diff(library, old, new, (str(trial.incumbent), str(trial.version)))
     following = len(trial.looks)
     due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
     return PoolEntry(
@@ -613,7 +596,10 @@ def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = 
         _count_arm(ends, False),
         due,
         list(trial.looks),
-        *(trial.ended, trial.why, trial.operation, diff),
+        trial.ended,
+        trial.why,
+        trial.operation,
+        diff,
     )
 
 

@@ -29,7 +29,7 @@ After the last it is retired unless it is promoted.
 """
 
 SPENT = (0.05, 0.15, 0.30, 0.50)
-"""Shares of a trial's alpha that the looks spend: little at six sessions, where luck is large."""
+"""Share of a trial's alpha that each look spends: little at six sessions, where luck is large."""
 
 HARM_ALPHA = 0.10
 """Level of each look for retirement.
@@ -41,7 +41,7 @@ MISSING_ALPHA = 0.10
 """Level at which more sessions without a verified end in the trial arm stop a promotion."""
 
 SETTLED_AFTER = timedelta(hours=24)
-"""After so long a session without a verified end counts as missing."""
+"""Time since its assignment after which a session without a verified end counts as missing."""
 
 
 class PoolDecision(StrEnum):
@@ -65,11 +65,11 @@ class AssignedEnd:
 
 @dataclass(frozen=True, slots=True)
 class PoolLook:
-    """One look. look: from 1. trial, control: successes and verified sessions of each arm.
+    """One look at a trial.
 
-    p: that the trial version does so well without being better, at the level alpha; harm_p: so
-    badly without being worse. missing: sessions without a verified end, of the trial arm and of
-    control.
+    look: its number, from 1. trial, control: successes and verified sessions of each arm. p: the
+    p-value that the trial version is not better, tested at the level alpha; harm_p: that it is not
+    worse. missing: sessions without a verified end, of the trial arm and of control.
     """
 
     look: int
@@ -83,13 +83,13 @@ class PoolLook:
     why: str
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """Return the look as it is stored."""
         return asdict(self) | {"decision": self.decision.value}
 
 
 def fisher_p_value(successes: int, n: int, other_successes: int, other_n: int) -> float:
-    """Return Fisher's exact one-sided p-value that the first of two groups has no larger chance of
-    success.
+    """Return the one-sided p-value of Fisher's exact test that the first of two groups has a larger
+    chance of success.
 
     1 where a group is empty.
     """
@@ -114,59 +114,68 @@ def judge_trial(
     """Return the next look at a trial, None while there are too few verified sessions for it.
 
     ends: in the order of assignment, of each connection one. number: of the trial among those of
-    its resource. earlier: the looks there were. Of each arm the first sessions count, as many as
-    the look has.
+    its resource, from 1. earlier: the looks there were. Of each arm the first sessions count, as
+    many as `LOOKS` says of the look.
     """
     look = len(earlier) + 1
     if look > len(LOOKS):
         return None
-    n, arms = LOOKS[look - 1], list(ends)
+    n, assigned = LOOKS[look - 1], list(ends)
     rewarded = {
-        arm: [e for e in arms if e.trial is arm and e.outcome in REWARDS] for arm in (True, False)
+        arm: [e for e in assigned if e.trial is arm and e.outcome in REWARDS]
+        for arm in (True, False)
     }
     if min(map(len, rewarded.values())) < n:
         return None
-    last = max(some[n - 1].at for some in rewarded.values())
+    last = max(of_arm[n - 1].at for of_arm in rewarded.values())
     # Exactly n of each arm: with all that there are, the size of a look would depend on the
     # results.
     good = {
-        arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in rewarded.items()
+        arm: sum(e.outcome is Outcome.SUCCEEDED for e in of_arm[:n])
+        for arm, of_arm in rewarded.items()
     }
     before = format_time(now - SETTLED_AFTER)
     # Sessions that began after the last one that counts have had less time to end, and would look
     # like missing ones.
-    concurrent = [e for e in arms if e.at <= last and (e.outcome in REWARDS or e.at <= before)]
+    concurrent = [e for e in assigned if e.at <= last and (e.outcome in REWARDS or e.at <= before)]
     missing = {
         arm: sum(e.trial is arm and e.outcome not in REWARDS for e in concurrent)
         for arm in (True, False)
     }
-    assigned = {arm: sum(e.trial is arm for e in concurrent) for arm in (True, False)}
-    p, harm = (
-        fisher_p_value(good[True], n, good[False], n),
-        fisher_p_value(good[False], n, good[True], n),
-    )
+    sizes = {arm: sum(e.trial is arm for e in concurrent) for arm in (True, False)}
+    p = fisher_p_value(good[True], n, good[False], n)
+    harm_p = fisher_p_value(good[False], n, good[True], n)
     # A version that makes sessions break off would otherwise look better: only the good ones reach
     # a verified end.
-    unlike = fisher_p_value(missing[True], assigned[True], missing[False], assigned[False])
+    missing_p = fisher_p_value(missing[True], sizes[True], missing[False], sizes[False])
     alpha = alpha_of(number, look)
     decision, why = _decide(
-        p <= alpha, harm <= HARM_ALPHA, unlike < MISSING_ALPHA, look == len(LOOKS)
+        better=p <= alpha,
+        worse=harm_p <= HARM_ALPHA,
+        more_missing=missing_p < MISSING_ALPHA,
+        last=look == len(LOOKS),
     )
-    counts = ((good[True], n), (good[False], n))
     return PoolLook(
         look,
-        *counts,
+        (good[True], n),
+        (good[False], n),
         p,
         alpha,
-        harm,
+        harm_p,
         (missing[True], missing[False]),
         decision,
         why,
     )
 
 
-def _decide(better: bool, worse: bool, unlike: bool, last: bool) -> tuple[PoolDecision, str]:
-    if better and not unlike:
+def _decide(
+    *, better: bool, worse: bool, more_missing: bool, last: bool
+) -> tuple[PoolDecision, str]:
+    """Return the decision of a look, and why.
+
+    more_missing: whether more sessions of the trial arm than of control have no verified end.
+    """
+    if better and not more_missing:
         return PoolDecision.PROMOTE, "it is better than the incumbent"
     if worse:
         return PoolDecision.RETIRE, "it is worse than the incumbent"

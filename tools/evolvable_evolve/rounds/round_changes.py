@@ -13,7 +13,7 @@ from typing import Any
 from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, misfit
 from evolvable_evolve.rounds.policy_cards import PolicyCard
 from evolvable_evolve.rounds.pool import BY_PERSON, TooManyTrials, put_on_trial
-from evolvable_store import Actor, Files, format_time
+from evolvable_store import Actor, Files, Head, format_time
 from evolvable_store.errors import (
     Conflict,
     EvolvableError,
@@ -23,7 +23,7 @@ from evolvable_store.errors import (
     Unsafe,
 )
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage import OPEN, Draft, PooledVersion, PoolState, Proposal, SuccessCounts
+from evolvable_store.storage import OPEN, Draft, PooledVersion, PoolState, SuccessCounts
 from evolvable_tools import Caller, Library, verbs, wilson_lower_bound, wilson_upper_bound
 from evolvable_tools.review import (
     ALIKE,
@@ -53,12 +53,12 @@ PRUNE_ENDS = 5
 # With fewer sessions the mean that skills are compared with is itself uncertain by more than 20
 # points.
 BASE_ENDS = 20
-"""Verified sessions without any skill from which their mean is compared with."""
+"""Verified sessions without any skill that there must be, before skills are compared with them."""
 
 # Jaccard index of the words: two skills that differ in a tenth of them may still be about different
 # things, so the better one must also have better ends.
 SAME = 0.9
-"""Likeness of two skills' texts from which one of them is too many."""
+"""Likeness of two skills' texts from which the worse of them may be pruned."""
 
 
 class EvolveAction(StrEnum):
@@ -101,14 +101,14 @@ def action_for(
 
 def changed_share(before: Files, after: Files) -> float:
     """Return the share of lines that a change adds or takes away, of the longer of both texts."""
-    old, new = _lines(before), _lines(after)
+    old, new = _list_lines(before), _list_lines(after)
     # autojunk would leave lines that are frequent in a long text out of the comparison.
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     same = sum(block.size for block in matcher.get_matching_blocks())
     return 1 - same / max(len(old), len(new), 1)
 
 
-def _lines(files: Files) -> list[str]:
+def _list_lines(files: Files) -> list[str]:
     return [
         f"{path}\0{line}"
         for path in sorted(files)
@@ -131,16 +131,16 @@ def prunable(
 ) -> list[tuple[str, str]]:
     """Return the skills that are to go, each with the reason, the worst first.
 
-    proofs: verified ends of each skill by its ref; texts: their texts. base: how verified sessions
-    end without a skill.
+    proofs: verified ends of each skill by its ref. texts: documents of each skill by its ref. base:
+    how verified sessions without a skill end.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     mean = base.successes / base.ends if base.ends >= BASE_ENDS else None
     ends = {ref: (counts.verified_successes, counts.verified) for ref, counts in proofs.items()}
     for ref, (good, n) in ends.items():
         # The upper bound, so that a skill is blamed only where chance is no explanation.
         if mean is not None and n >= PRUNE_ENDS and wilson_upper_bound(good, n) < mean:
-            found[ref] = (
+            reasons[ref] = (
                 f"{good} of {n} verified uses went well, {mean:.0%} of {base.ends} sessions "
                 "without a skill"
             )
@@ -150,20 +150,14 @@ def prunable(
         if n >= PRUNE_ENDS and ref in texts
     }
     for ref, words in terms.items():
-        for other, theirs in terms.items():
+        for other, other_words in terms.items():
+            # Both must still stay: of three skills that say the same the best is not pruned.
+            if ref in reasons or other in reasons:
+                continue
             better = wilson_lower_bound(*ends[other]) > wilson_lower_bound(*ends[ref])
-            # `other not in found`: of three that say the same the best stays.
-            if (
-                ref not in found
-                and better
-                and other not in found
-                and jaccard(words, theirs) >= SAME
-            ):
-                found[ref] = f"{other} says the same and does better"
-    return sorted(
-        found.items(),
-        key=lambda item: (wilson_upper_bound(*ends[item[0]]), item[0]),
-    )
+            if better and jaccard(words, other_words) >= SAME:
+                reasons[ref] = f"{other} says the same and does better"
+    return sorted(reasons.items(), key=lambda item: (wilson_upper_bound(*ends[item[0]]), item[0]))
 
 
 # A person who rejected the removal is asked again only when there is something new to see.
@@ -190,25 +184,25 @@ def admit_for(
     packet: ReviewRequest,
     candidate_fields: Mapping[str, Any],
     sign: ProposalSign,
-    found: TraceDiagnosis,
+    diagnosis: TraceDiagnosis,
     cluster: str,
     cost: Mapping[str, Any],
 ) -> tuple[AdmittedCandidate | None, str]:
     """Return a candidate that follows from its diagnosis and keeps the rules of reviews, or why
     there is none.
 
-    Why is the code of a rule, `misfit` for what does not follow from the diagnosis: no text of a
-    session.
+    The reason is the code of a rule, or `misfit` for what does not follow from the diagnosis. It
+    has no text of a session.
     """
     try:
         candidate = parse_candidate(settings.redactor.redact_value(candidate_fields)[0])
     except (ValueError, TypeError, KeyError):
         return None, "schema"
-    if misfit(candidate, sign, found.tag, cluster):
+    if misfit(candidate, sign, diagnosis.tag, cluster):
         return None, "misfit"
     now = library.store.clock()
     day = datetime.fromisoformat(packet.started).date() if packet.started else now.date()
-    about = (
+    context = RuleContext(
         library,
         caller,
         packet,
@@ -217,8 +211,9 @@ def admit_for(
         format_time(now + WAITS),
         settings.boot(packet.project),
         cost,
+        short=False,
     )
-    admitted, refused = admit(RuleContext(*about, short=False), [candidate_fields])
+    admitted, refused = admit(context, [candidate_fields])
     if admitted:
         return admitted[0], ""
     return None, refused[0].code if refused else "no candidate"
@@ -233,8 +228,10 @@ def evolve_cluster(
     why_none: str,
     cards: Iterable[PolicyCard],
 ) -> RoundChange:
-    """Do what the rules say about one cluster, once: another call of the same round finds what was
-    done.
+    """Do what the rules say about one cluster.
+
+    admitted: its candidate, None without one; why_none: why there is none. cards: those that are
+    nearest to it.
     """
     action, why = action_for(admitted, cards)
     if admitted is None or action is EvolveAction.NO_OP:
@@ -242,13 +239,9 @@ def evolve_cluster(
     draft, ref = admitted.draft, str(admitted.draft.ref)
     # Looked for before the trial: the same change must not spend a second share of the skill's
     # alpha.
-    if (lost := _retired_alike(library, draft)) is not None:
-        return RoundChange(
-            cluster,
-            EvolveAction.NO_OP.value,
-            f"trial {lost.id} of the same change was retired",
-            ref,
-        )
+    if (lost := _find_retired_alike(library, draft)) is not None:
+        why = f"trial {lost.id} of the same change was retired"
+        return RoundChange(cluster, EvolveAction.NO_OP.value, why, ref)
     if action is EvolveAction.REFINE:
         try:
             trial = put_on_trial(
@@ -257,9 +250,8 @@ def evolve_cluster(
         except Unsafe:
             return RoundChange(cluster, EvolveAction.NO_OP.value, "the scan refuses it", ref)
         except TooManyTrials:
-            return RoundChange(
-                cluster, EvolveAction.NO_OP.value, "it, or as many as may be, is on trial", ref
-            )
+            why = "it, or as many as may be, is on trial"
+            return RoundChange(cluster, EvolveAction.NO_OP.value, why, ref)
         except Conflict:
             return RoundChange(cluster, EvolveAction.NO_OP.value, "it was changed meanwhile", ref)
         # A person may still decide on it, so it becomes a proposal below.
@@ -274,30 +266,28 @@ def evolve_cluster(
     return RoundChange(cluster, action.value, why, ref, proposal_id=identity)
 
 
-def _retired_alike(library: Library, draft: Draft) -> PooledVersion | None:
-    """Return a trial of the same change of this skill that was retired, None without one."""
+def _find_retired_alike(library: Library, draft: Draft) -> PooledVersion | None:
+    """Return a trial of the same change of this skill that a look or a person retired, None without
+    one.
+    """
     head = library.store.head_or_none(draft.ref)
+    if head is None:
+        return None
     reason_terms = content_terms(draft.reason)
-    for pooled_version in library.store.backend.pool.all() if head else []:
-        decided = pooled_version.state is PoolState.RETIRED and any(
-            look["decision"] == "retire" for look in pooled_version.looks
-        )
-        by_person = pooled_version.state is PoolState.RETIRED and (
-            pooled_version.why or ""
-        ).startswith(BY_PERSON)
-        alike = (
-            head is not None
-            and pooled_version.resource == head.id
-            and jaccard(content_terms(pooled_version.reason), reason_terms) >= ALIKE
-        )
-        if alike and (decided or by_person):
-            return pooled_version
+    for trial in library.store.backend.pool.all():
+        if trial.resource != head.id or trial.state is not PoolState.RETIRED:
+            continue
+        by_look = any(look["decision"] == "retire" for look in trial.looks)
+        by_person = (trial.why or "").startswith(BY_PERSON)
+        alike = jaccard(content_terms(trial.reason), reason_terms) >= ALIKE
+        if alike and (by_look or by_person):
+            return trial
     return None
 
 
 def change_made(library: Library, number: int, cluster: str) -> RoundChange | None:
-    """Return what this round did about a cluster before it was killed, None where it did nothing
-    yet.
+    """Return what this round proposed for a cluster before it was killed, None without a
+    proposal.
     """
     # The record in the ledger is written after the proposal, so a process that died in between left
     # the proposal alone.
@@ -312,23 +302,20 @@ def change_made(library: Library, number: int, cluster: str) -> RoundChange | No
 def trial_made(library: Library, number: int, ref: str) -> PooledVersion | None:
     """Return the trial that a round began of a skill, None without one."""
     head = library.store.head_or_none(Ref.parse(ref).at(None)) if ref else None
-    trials = library.store.backend.pool.all() if head else []
-    return next(
-        (
-            trial
-            for trial in trials
-            if head and trial.since_round == number and trial.resource == head.id
-        ),
-        None,
-    )
+    if head is None:
+        return None
+    for trial in library.store.backend.pool.all():
+        if trial.since_round == number and trial.resource == head.id:
+            return trial
+    return None
 
 
 def tried_why(library: Library, trial: PooledVersion) -> str:
     """Return why a trial was begun, as the rule said it then."""
     head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
-    share = changed_share(
-        *(library.store.files(head, number) for number in (trial.incumbent, trial.version))
-    )
+    before = library.store.files(head, trial.incumbent)
+    after = library.store.files(head, trial.version)
+    share = changed_share(before, after)
     return f"{share:.0%} of the lines change"
 
 
@@ -337,52 +324,48 @@ def propose_prunes(
 ) -> list[dict[str, Any]]:
     """Propose the removal of skills that do worse than none, or say what a better one says.
 
-    As an agent's: what the policy holds waits in the inbox. changed_refs: skills that the round
-    changed. before: with how many verified uses each skill was proposed to go by an earlier round.
+    The caller is an agent, so what the policy holds waits in the inbox. changed_refs: skills that
+    the round changed. before: verified uses of each skill when an earlier round proposed its
+    removal.
     """
     heads = {str(head.ref): head for head in library.store.heads(Kind.SKILL) if not head.frozen}
     by_id = {head.id: ref for ref, head in heads.items()}
     proofs = {by_id[id_]: proof for id_, proof in library.evidence.count_successes(by_id).items()}
-    texts = {ref: _main_text(library, heads[ref]) for ref in proofs}
+    texts = {ref: _read_main_text(library, heads[ref]) for ref in proofs}
     changed, proposed = set(changed_refs), list[dict[str, Any]]()
     for ref, why in prunable(proofs, texts, library.evidence.baseline_successes()):
         verified = proofs[ref].verified
         if ref in changed or verified < MORE_EVIDENCE * before.get(ref, 0):
             continue
-        waiting = next(
-            (removal for removal in _removals(library, ref) if removal.state == OPEN), None
-        )
+        identity = _find_open_removal(library, ref)
         try:
-            done = (
-                None
-                if waiting
-                else remove_resource(library, caller, heads[ref].ref, f"pruned: {why}")
-            )
+            if identity is None:
+                removal = remove_resource(library, caller, heads[ref].ref, f"pruned: {why}")
+                identity = removal.proposal_id
         except EvolvableError as error:
             proposed.append({"ref": ref, "why": error.text, "verified": verified, "proposal": None})
             continue
-        identity = waiting.id if waiting else done.proposal_id if done else None
         proposed.append({"ref": ref, "why": why, "verified": verified, "proposal": identity})
     return proposed
 
 
-def _removals(library: Library, ref: str) -> list[Proposal]:
-    return [
-        proposal
-        for proposal in library.store.backend.proposals.waiting(10_000)
-        if proposal.removes and str(proposal.ref) == ref
-    ]
+def _find_open_removal(library: Library, ref: str) -> int | None:
+    """Return the id of an open proposal to remove a skill, None without one."""
+    for proposal in library.store.backend.proposals.waiting(10_000):
+        if proposal.removes and str(proposal.ref) == ref:
+            return proposal.id
+    return None
 
 
-def _main_text(library: Library, head: Any) -> str:
+def _read_main_text(library: Library, head: Head) -> str:
+    """Return the main file of a skill, '' where it cannot be read."""
     try:
-        return library.store.file(head, main_file(head.kind, head.name)).data.decode(
-            "utf-8", "replace"
-        )
+        data = library.store.file(head, main_file(head.kind, head.name)).data
     except TryAgain:
         raise
     except EvolvableError:
         return ""
+    return data.decode("utf-8", "replace")
 
 
 def expire_proposals(library: Library) -> None:

@@ -4,7 +4,8 @@ trials of a run.
 Of a run nothing of validation or test is read, and no answer is shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from evolvable_evolve.evolution import (
     DAMAGE_ERRORS,
     LeakCorpus,
     LedgerDamaged,
+    Program,
     Split,
     Task,
     Trial,
@@ -60,11 +62,13 @@ class RoundSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the ledger."""
+        """The name of the source in the ledger."""
 
     def shows_answers(self, identity: str) -> bool:
-        """Return whether a model is shown what the agent said in it: that of a trial is masked, of
-        a session not.
+        """Return whether a model is shown what the agent said in this session or trial.
+
+        Answers are shown of trials alone: expected answers are masked in them, and nothing is
+        masked in a session.
         """
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
@@ -74,10 +78,15 @@ class RoundSource(Protocol):
         """Return one trace, None where nothing of it is left."""
 
     def session(self, identity: str) -> Session | None:
-        """Return what a model may be shown of it, None where it cannot be read any more."""
+        """Return what a model may be shown of this session or trial, None where it cannot be read
+        any more.
+        """
 
     def leak(self, before: str, after: str) -> str:
-        """Return which text a change repeats and must not, '' for none."""
+        """Return the source of a text that a change repeats and must not, '' for none.
+
+        before, after: the texts of the resource without and with the change.
+        """
 
 
 @dataclass
@@ -102,21 +111,23 @@ class SessionSource:
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the sessions with a verified end that no round was over, the oldest first."""
         excluded = set(seen)
-        ended = (
-            name for name in self._ends if name not in excluded and self._reward(name) is not None
+        rewarded = (
+            name
+            for name in self._ends
+            if name not in excluded and self._find_reward(name) is not None
         )
-        # Lazily: no end is compared behind the bound.
-        return [name for name, _ in zip(ended, range(MAX_SESSIONS), strict=False)]
+        # Lazily: the reward of no session behind the bound is computed.
+        return list(itertools.islice(rewarded, MAX_SESSIONS))
 
-    def _reward(self, session: str) -> int | None:
-        """Return how a session ended: as its transcript shows it, else as the verified ends of its
-        uses agree.
+    def _find_reward(self, session: str) -> int | None:
+        """Return the reward of a session, 1 or 0: as its transcript shows its end, else as the
+        verified ends of its uses agree. None where they do not.
         """
         outcomes = {self._ends[session].outcome} & REWARDS.keys()
         if not outcomes:
-            outcomes = {
-                attempt.outcome for attempt in self._attempts.get(session, ()) if attempt.verified
-            } & REWARDS.keys()
+            attempts = self._attempts.get(session, ())
+            outcomes = {attempt.outcome for attempt in attempts if attempt.verified}
+            outcomes &= REWARDS.keys()
         rewards = {int(REWARDS[outcome]) for outcome in outcomes if outcome is not None}
         return rewards.pop() if len(rewards) == 1 else None
 
@@ -125,31 +136,26 @@ class SessionSource:
         end = self._ends.get(identity)
         if end is None:
             return None
-        mine = self._attempts.get(identity, [])
+        attempts = self._attempts.get(identity, [])
         shown_ids = self.library.store.backend.observations.shown_in(identity)
-        loaded = {attempt.resource for attempt in mine if attempt.loaded}
+        loaded = {attempt.resource for attempt in attempts if attempt.loaded}
         used = frozenset(
             self._refs[attempt.resource]
-            for attempt in mine
+            for attempt in attempts
             if attempt.used and attempt.resource in self._refs
         )
         selected = frozenset(
             self._refs[resource] for resource in shown_ids | loaded if resource in self._refs
         )
-        kind = (
-            next((attempt.task_type for attempt in mine if attempt.task_type), None)
-            or end.task_type
-            or "other"
-        )
-        reward = self._reward(identity)
-        partial = end.outcome is Outcome.PARTIAL or any(
-            attempt.outcome is Outcome.PARTIAL for attempt in mine
-        )
+        task_types = [attempt.task_type for attempt in attempts if attempt.task_type]
+        task_type = next(iter(task_types), None) or end.task_type or "other"
+        reward = self._find_reward(identity)
+        outcomes = [end.outcome, *(attempt.outcome for attempt in attempts)]
+        partial = Outcome.PARTIAL in outcomes
         score = 0.5 if partial and not reward else float(reward or 0)
-        about = (identity, end.at, kind, MAIN_AGENT, reward, score)
-        bare = RoundTrace(*about, selected, used)
+        trace = RoundTrace(identity, end.at, task_type, MAIN_AGENT, reward, score, selected, used)
         session = self.session(identity)
-        return bare if session is None else with_session(bare, session)
+        return trace if session is None else with_session(trace, session)
 
     def session(self, identity: str) -> Session | None:
         """Return a session as its transcript has it."""
@@ -159,13 +165,13 @@ class SessionSource:
         try:
             # A transcript makes many objects at once, none of which is garbage.
             with pause_gc():
-                found = read_session(path, redactor=self.settings.redactor)
+                session = read_session(path, redactor=self.settings.redactor)
         except (NoTranscript, TranscriptNotRead, OSError):
             return None
-        return None if found.reviewing else own_part(self.library, found)
+        return None if session.reviewing else own_part(self.library, session)
 
     def shows_answers(self, identity: str) -> bool:
-        """Return False."""
+        """Return False: nothing is masked in the answers of a session."""
         return False
 
     def leak(self, before: str, after: str) -> str:
@@ -178,12 +184,12 @@ class SessionSource:
 
 def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
     """Return a trace with what its session shows: steps, cause and procedures."""
-    found = signals(session)
+    session_signals = signals(session)
     return replace(
         trace,
         steps=len(session_steps([span for span in session.spans if not span.copied])),
-        cause=cause_of(found) if trace.reward == 0 else "",
-        procedures=procedures_of(found),
+        cause=cause_of(session_signals) if trace.reward == 0 else "",
+        procedures=procedures_of(session_signals),
         last_check=trace.reward == 0 and failed_last_check_only(session),
     )
 
@@ -191,11 +197,10 @@ def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
 def packet_of(
     library: Library, caller: Caller, session: Session, *, answers: bool = False
 ) -> ReviewRequest:
-    """Return what a model is given of a session whose end is verified. answers: with what the agent
-    said.
+    """Return what a model is given of a session whose end is verified.
 
-    Its evidence is settled, because its end is known, and a check that failed in it is verified as
-    one that passed is.
+    answers: with what the agent said. The evidence counts as settled, because the end is known, and
+    a failed check counts as verified, as one that passed does.
     """
     packet, _ = review.build_request(library, caller, session, library.store.clock(), EVIDENT)
     failed = {
@@ -208,15 +213,18 @@ def packet_of(
         replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session
     ]
     if answers:
-        about = session.session_id
-        answer_spans = [
-            span for span in session.spans if span.origin == Origin.ASSISTANT and span.text
-        ]
         own += [
             EvidenceSpan(
-                f"s{span.index}", about, span.turn, span.origin, ("answer",), span.text, True
+                f"s{span.index}",
+                session.session_id,
+                span.turn,
+                span.origin,
+                ("answer",),
+                span.text,
+                True,
             )
-            for span in answer_spans
+            for span in session.spans
+            if span.origin == Origin.ASSISTANT and span.text
         ]
         # By the number of the span, so that the model reads the session in its order.
         own.sort(key=lambda piece: int(piece.id[1:]))
@@ -258,18 +266,18 @@ class TrialSource:
         folder, state = load_run(library.store.home, run)
         try:
             settings = state.settings
-            task_set_ref = Ref.parse(str(settings["task_set"]))
-            ref = task_set_ref.within(task_set_ref.scope or USER_SCOPE).at(
-                int(settings["task_set_version"]) or None
-            )
+            name = Ref.parse(str(settings["task_set"]))
+            version = int(settings["task_set_version"]) or None
+            ref = name.within(name.scope or USER_SCOPE).at(version)
             taskset, _ = load_taskset(library, caller, ref)
             train = {task.id: task for task in taskset.tasks if task.split is Split.TRAIN}
             own = {task for task, (split, _) in state.tasks.items() if split == Split.TRAIN}
-            trials = dict(_training_trials(folder.id, read_records(folder), train.keys() & own))
+            trials = _read_trials(folder.id, read_records(folder), train.keys() & own)
             skills = {
-                digest: _refs(folder.program(digest))
+                digest: _list_skill_refs(folder.program(digest))
                 for digest in {trial.program for _, trial in trials.values()}
             }
+            # Texts of the sealed test are never read here, not even to compare a change with them.
             open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
             bar = float(settings["fail_below"])
         except DAMAGE_ERRORS as error:
@@ -299,7 +307,12 @@ class TrialSource:
         reward = int(score >= self.fail_below)
         category = task.category or "other"
         return RoundTrace(
-            *(identity, at, category.lower(), MAIN_AGENT, reward, score),
+            identity,
+            at,
+            category.lower(),
+            MAIN_AGENT,
+            reward,
+            score,
             selected=self.skills[trial.program],
             used=frozenset(trial.read) & self.skills[trial.program],
             steps=trial.usage.calls,
@@ -315,54 +328,50 @@ class TrialSource:
         at, trial = self.trials[identity]
         task = self.tasks[trial.task]
         hide = make_masker(task.expected, task.prompt)
-        answer = shorten(
-            hide("\n\n".join(part for part in (trial.trace, trial.output) if part)), HEAD, TAIL
-        )
+        said = "\n\n".join(part for part in (trial.trace, trial.output) if part)
+        # Masked before it is cut, so that no part of an expected answer stays at the cut.
+        answer = shorten(hide(said), HEAD, TAIL)
         works = trial.score is not None and trial.score >= self.fail_below
-        ended = (
-            "it works"
-            if works
-            else f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
-        )
+        complaint = f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
+        verdict = "it works" if works else complaint
         messages = [
             {"role": "user", "content": task.prompt, "timestamp": at},
             {"role": "assistant", "content": answer or "(no answer)", "timestamp": at},
-            {"role": "user", "content": shorten(ended, HEAD, TAIL), "timestamp": at},
+            {"role": "user", "content": shorten(verdict, HEAD, TAIL), "timestamp": at},
         ]
         return read_session(messages, redactor=self.redactor)
 
     def shows_answers(self, identity: str) -> bool:
         """Return whether the trial failed: why it did is often seen in its trace alone."""
-        found = self.trace(identity)
-        return found is not None and found.reward == 0
+        trace = self.trace(identity)
+        return trace is not None and trace.reward == 0
 
     def leak(self, before: str, after: str) -> str:
-        """Return which text of the run's tasks a change repeats, '' for none."""
-        found = self.corpus.leaks(after, before)
-        return str(found[0].source) if found else ""
+        """Return the source of a text of the run's tasks that a change repeats, '' for none."""
+        leaks = self.corpus.leaks(after, before)
+        return str(leaks[0].source) if leaks else ""
 
 
-def _training_trials(
-    run: str, records: Iterable[Mapping[str, Any]], train: Iterable[str]
-) -> dict[str, Any]:
-    """Return the counted trials of training tasks by their id, in the order of the ledger."""
-    own, found = set(train), dict[str, Any]()
+def _read_trials(
+    run: str, records: Iterable[Mapping[str, Any]], train: Set[str]
+) -> dict[str, tuple[str, Trial]]:
+    """Return the counted trials of training tasks by their id, in the order of the ledger.
+
+    train: ids of the training tasks.
+    """
+    trials: dict[str, tuple[str, Trial]] = {}
     for record in records:
-        if (
-            record["type"] != "trial"
-            or record["trial"]["task"] not in own
-            or record["trial"].get("cached")
-        ):
+        if record["type"] != "trial" or record["trial"]["task"] not in train:
+            continue
+        # A trial from the cache is counted where it was run.
+        if record["trial"].get("cached"):
             continue
         trial = parse_trial(record["trial"])
         if trial.score is not None:
-            found[f"run:{run}:{trial.key[:24]}"] = (_moment(str(record["at"])), trial)
-    return found
+            at = datetime.fromisoformat(str(record["at"])).isoformat()
+            trials[f"run:{run}:{trial.key[:24]}"] = (at, trial)
+    return trials
 
 
-def _moment(at: str) -> str:
-    return datetime.fromisoformat(at).isoformat()
-
-
-def _refs(program: Any) -> frozenset[str]:
+def _list_skill_refs(program: Program) -> frozenset[str]:
     return frozenset(part.ref for part in program.parts if part.ref.startswith("skill:"))

@@ -21,28 +21,30 @@ MAX_UNASKED = 100
 MAX_SEEN = 20_000
 """Sessions that are remembered as seen."""
 
-
 # Bounds the state, which is in memory during a round; older changes have decided long ago.
 MAX_REMEMBERED = 200
 """Changes, and diagnoses for a change of agents, that are remembered, the newest."""
 
+REMEMBERED = 4
+"""Sessions that are remembered of a procedure; two make it a pattern."""
+
 
 @dataclass(slots=True)
 class RoundState:
-    """All that is known of the rounds so far. Made by `fold_rounds` alone.
+    """The state of all rounds so far. Only `fold_rounds` makes it.
 
     number: of the last round; running: whether it is unfinished. source: what it is over,
     `sessions` or `run:ID`. seen: sessions and trials that a round was over. traces: of the running
-    round. question_records, evolved, pruned: its records, by trace, cluster and ref; stopped: why
-    it asks no model any more. failures, procedures: of all rounds. suspects: clusters that the
-    round before changed, where its sessions then went worse. changed: clusters that the last
-    finished round changed. success: its verified sessions and successes. handoffs: diagnoses for a
-    change of agents. unasked: traces that no model was asked about yet; again: those of them that
-    this round takes up. prunes: skills that were proposed to go, each with its verified uses then.
-    trials: by id, the state and the looks that were recorded. repairs: changes of skills after
-    failures, with the task types that they are for. restructured: the record of agents of the
-    running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked
-    at sessions.
+    round. question_records, evolved: its records, by trace and by cluster; pruned: its record of
+    removals. stopped: why it asks no model any more. failures, procedures: of all rounds. suspects:
+    clusters that the round before changed, where its sessions then went worse. changed: clusters
+    that the last finished round changed. success: its verified sessions and successes. handoffs:
+    diagnoses for a change of agents. unasked: traces that no model was asked about yet; again:
+    those of them that this round takes up. prunes: skills that were proposed to go, each with its
+    verified uses then. trials: by id, the state and the looks that were recorded. repairs: changes
+    of skills after failures, with the task types that they are for. restructured: the record of
+    agents of the running round. agent_changes: those that rounds proposed; agent_looks: how often
+    the gate looked at sessions.
     """
 
     number: int = 0
@@ -74,14 +76,13 @@ class RoundState:
 
     def plain(self) -> dict[str, Any]:
         """Return the state without times, for comparison."""
-        without = {"at"}
 
-        def bare(value: Any) -> Any:
+        def strip(value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {key: bare(child) for key, child in value.items() if key not in without}
-            return [bare(child) for child in value] if isinstance(value, list | tuple) else value
+                return {key: strip(child) for key, child in value.items() if key != "at"}
+            return [strip(child) for child in value] if isinstance(value, list | tuple) else value
 
-        return {name: bare(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: strip(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 @translate_damage
@@ -116,27 +117,16 @@ def _learn(state: RoundState, record: LedgerRecord) -> None:
     state.traces, state.learned = list(record["retained"]), True
     state.failures.update(record["failures"])
     for procedure, sessions in record["procedures"].items():
-        state.procedures.setdefault(procedure, [])
-        state.procedures[procedure] = sorted(
-            {
-                *state.procedures[procedure],
-                *sessions,
-            }
-        )[:REMEMBERED]
-
-
-REMEMBERED = 4
-"""Sessions that are remembered of a procedure; two make it a pattern."""
+        merged = {*state.procedures.get(procedure, ()), *sessions}
+        state.procedures[procedure] = sorted(merged)[:REMEMBERED]
 
 
 def _ask(state: RoundState, record: LedgerRecord) -> None:
     state.question_records[record["trace"]] = record
     if record["sign"] == "F":
-        about = ("trace", "cluster", "cause", "agent", "task_type", "better")
-        state.handoffs = [
-            *state.handoffs,
-            {name: record.get(name, "") for name in about},
-        ][-MAX_REMEMBERED:]
+        names = ("trace", "cluster", "cause", "agent", "task_type", "better")
+        handoff = {name: record.get(name, "") for name in names}
+        state.handoffs = [*state.handoffs, handoff][-MAX_REMEMBERED:]
 
 
 def _stop(state: RoundState, record: LedgerRecord) -> None:
@@ -148,12 +138,15 @@ def _evolve(state: RoundState, record: LedgerRecord) -> None:
     ids = {"trial": record.get("trial"), "proposal": record.get("proposal_id")}
     if not record.get("ref") or not any(identity is not None for identity in ids.values()):
         return
-    mine = [
-        question
-        for question in state.question_records.values()
-        if question["cluster"] == record["cluster"] and question["sign"] == "A-"
-    ]
-    if types := sorted({question["task_type"] for question in mine}):
+    # A change after a success repairs nothing: only diagnoses of failures make it a repair.
+    types = sorted(
+        {
+            question["task_type"]
+            for question in state.question_records.values()
+            if question["cluster"] == record["cluster"] and question["sign"] == "A-"
+        }
+    )
+    if types:
         repair = {"number": state.number, "ref": record["ref"], "task_types": types, **ids}
         state.repairs = [*state.repairs, repair][-MAX_REMEMBERED:]
 
@@ -179,13 +172,15 @@ def _restructure(state: RoundState, record: LedgerRecord) -> None:
     state.restructured = record
     state.agent_looks += bool(record["looked"])
     if record["proposal_id"] is not None:
-        about = {
+        change = {
             "number": state.number,
             "looks": state.agent_looks,
             "proposal": record["proposal_id"],
+            "key": record["key"],
+            "ref": record["ref"],
+            "op": record["edit"]["op"],
+            "agents": record["edit"]["agents"],
         }
-        edit = {name: record["edit"][name] for name in ("op", "agents")}
-        change = {**about, "key": record["key"], "ref": record["ref"], **edit}
         state.agent_changes = [*state.agent_changes, change][-MAX_REMEMBERED:]
 
 
@@ -194,13 +189,12 @@ def _end(state: RoundState, record: LedgerRecord) -> None:
     # Compared with the round before: what changed in it is the first suspect.
     fell = fell_by_more_than_noise(state.success, (successes, n))
     state.suspects = state.changed if fell else ()
-    state.changed = tuple(
-        sorted(
-            cluster
-            for cluster, evolved in state.evolved.items()
-            if evolved["action"] in ("create", "refine", "hold")
-        )
-    )
+    changed = [
+        cluster
+        for cluster, evolved in state.evolved.items()
+        if evolved["action"] in ("create", "refine", "hold")
+    ]
+    state.changed = tuple(sorted(changed))
     state.success = (int(successes), int(n)) if n else state.success
     waiting = [
         trace["id"]
@@ -230,7 +224,7 @@ _APPLY = {
 
 
 def read_rounds(library: Library) -> RoundState:
-    """Return the state of the rounds so far. Raise LedgerDamaged."""
+    """Return the state of the rounds so far. Raises LedgerDamaged."""
     return fold_rounds(read_ledger(library.store.home / LEDGER))
 
 
@@ -241,8 +235,8 @@ def counted_failures(traces: Iterable[RoundTrace]) -> dict[str, int]:
 
 def counted_procedures(traces: Iterable[RoundTrace]) -> dict[str, list[str]]:
     """Return by procedure the successful traces that had it, a few of each."""
-    found: dict[str, list[str]] = {}
+    sessions: dict[str, list[str]] = {}
     for trace in traces:
         for procedure in trace.procedures if trace.reward else ():
-            found.setdefault(procedure, []).append(trace.id)
-    return {procedure: sorted(ids)[:REMEMBERED] for procedure, ids in sorted(found.items())}
+            sessions.setdefault(procedure, []).append(trace.id)
+    return {procedure: sorted(ids)[:REMEMBERED] for procedure, ids in sorted(sessions.items())}

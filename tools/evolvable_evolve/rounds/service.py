@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution import Ledger, RunDirectory
+from evolvable_evolve.evolution import Ledger, LedgerRecord, RunDirectory
 from evolvable_evolve.rounds.agent_changes import RosterChange, change_agents, list_agents
 from evolvable_evolve.rounds.diagnosis import (
     ANSWER_SCHEMA,
@@ -100,11 +100,11 @@ SEEDS = [
 class RoundReport:
     """What a round did.
 
-    episodes: sessions or trials with a verified end; retained: of each reason; utilities: values of
-    Q of skills and of agents. changes: one for each cluster; pruned: removals that it proposed;
-    trials: those that go on or ended. unasked: traces that wait for a model, and why. suspects:
-    clusters that were changed before the sessions went worse. agents: the change of agents that it
-    proposed, or why there is none.
+    episodes: sessions or trials with a verified end. retained: traces by the reason. utilities: how
+    many skills and agents have a value of Q. changes: one for each cluster. pruned: removals that
+    it proposed. trials: those that go on or ended. unasked: traces that wait for a model;
+    why_unasked: why it was not asked. suspects: clusters that were changed before the sessions went
+    worse. agents: the change of agents that it proposed, or why there is none.
     """
 
     number: int
@@ -202,21 +202,22 @@ class _RoundWork:
         """Cut the traces, learn from them, and retain those that something may follow from."""
         self.keep_vocabulary()
         traces = list(traces_of(self._source, self.state.sessions))
-        # The round before has counted them.
+        # The round before has counted the traces that it left to this one.
         again = [trace for trace in traces if trace.id in self.state.again]
         fresh = [trace for trace in traces if trace.id not in self.state.again]
         retained = retain(
             traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures
         )
-        seen = self._library.store.backend.observations
+        observations = self._library.store.backend.observations
+        episodes = agent_episodes(observations.verified_ends(), observations.executions())
         utilities = {
             "skills": len(verified_utilities(self._library.evidence.list_attempts())),
-            "agents": len(agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))),
+            "agents": len(agent_utilities(episodes)),
         }
         rewarded = [trace for trace in fresh if trace.reward is not None]
         self.note(
             "learned",
-            retained=[_row(retained_trace) for retained_trace in retained],
+            retained=[_trace_to_row(retained_trace) for retained_trace in retained],
             failures=counted_failures(fresh),
             procedures=counted_procedures(fresh),
             utilities=utilities,
@@ -250,16 +251,11 @@ class _RoundWork:
 
     def ask(self) -> None:
         """Ask the model about the retained traces, those of the largest clusters first."""
-        tried = self.clusters_on_trial()
+        on_trial = self.clusters_on_trial()
         for row in self.to_ask():
-            # Traces with a reason were not asked about, and cost nothing.
-            if (
-                self.state.stopped
-                or sum(not question["why"] for question in self.state.question_records.values())
-                >= MAX_QUESTIONS
-            ):
+            if self.state.stopped or self.count_questions() >= MAX_QUESTIONS:
                 return
-            if row["cluster"] in tried:
+            if row["cluster"] in on_trial:
                 self.note_asked(row, ProposalSign.NOTHING, why="a version of it is on trial")
                 continue
             if self._settings.reviewer_model is None:
@@ -275,38 +271,39 @@ class _RoundWork:
                 self.note("stopped", why=type(error).__name__)
                 return
             evidence = {piece.id: piece.text for piece in packet.evidence}
-            found = diagnose(answer["diagnoses"], evidence)
-            sign = proposal_sign(row["reward"], found)
-            candidates = (
-                answer["candidates"][:1]
-                if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR)
-                else []
+            diagnosis = diagnose(answer["diagnoses"], evidence)
+            sign = proposal_sign(row["reward"], diagnosis)
+            may_change = sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR)
+            candidates = answer["candidates"][:1] if may_change else []
+            better = diagnosis.better
+            self.note_asked(
+                row,
+                sign,
+                cause=diagnosis.cause,
+                unique=diagnosis.unique,
+                tag=diagnosis.tag,
+                answer=self.store_answer(candidates[0], cost) if candidates else "",
+                better=better if better in list_agents(self._library) else "",
             )
-            # Redacted before it is written, since the model may repeat a secret of the session.
-            clean = self._settings.redactor.redact_value(
-                {"candidate": candidates[0] if candidates else None, "cost": cost}
-            )[0]
-            answer_key = self._answers.store_json(clean) if candidates else ""
-            better_agent = found.better if found.better in list_agents(self._library) else ""
-            about = {
-                "cause": found.cause,
-                "unique": found.unique,
-                "tag": found.tag,
-                "answer": answer_key,
-                "better": better_agent,
-            }
-            self.note_asked(row, sign, **about)
+
+    def count_questions(self) -> int:
+        """Return how many traces the model was asked about in this round."""
+        # A record with a reason is of a trace that the model was not asked about: it cost nothing.
+        return sum(not question["why"] for question in self.state.question_records.values())
+
+    def store_answer(self, candidate: Mapping[str, Any], cost: Mapping[str, Any]) -> str:
+        """Store a candidate with its cost until the round ends. Return the key of the answer."""
+        # Redacted before it is written, since the model may repeat a secret of the session.
+        clean, *_ = self._settings.redactor.redact_value({"candidate": candidate, "cost": cost})
+        return self._answers.store_json(clean)
 
     def clusters_on_trial(self) -> set[str]:
-        """Return the skills that an earlier round or a person has on trial: nothing else of them is
-        changed.
+        """Return the skills that an earlier round or a person has on trial.
+
+        Nothing else of them is changed while their trial runs.
         """
         running = self._library.store.backend.pool.on_trial()
-        trials = [
-            pooled_version
-            for pooled_version in running
-            if pooled_version.since_round != self.state.number
-        ]
+        trials = [trial for trial in running if trial.since_round != self.state.number]
         heads = self._library.store.backend.heads_by_id(trial.resource for trial in trials)
         return {str(head.ref) for head in heads.values()}
 
@@ -323,15 +320,9 @@ class _RoundWork:
             for row in self.state.traces
             if row["ask"] and row["id"] not in self.state.question_records
         ]
-        newest = sorted(
-            waiting,
-            key=lambda row: (row["at"], row["id"]),
-            reverse=True,
-        )
-        return sorted(
-            newest,
-            key=lambda row: (-weight[row["cluster"]], row["cluster"]),
-        )
+        newest = sorted(waiting, key=lambda row: (row["at"], row["id"]), reverse=True)
+        # Sorting is stable, so the traces of one cluster stay in the order of `newest`.
+        return sorted(newest, key=lambda row: (-weight[row["cluster"]], row["cluster"]))
 
     def note_asked(self, row: Mapping[str, Any], sign: ProposalSign, **more: Any) -> None:
         """Record the diagnosis of one trace."""
@@ -347,19 +338,18 @@ class _RoundWork:
         self.note("asked", trace=row["id"], sign=sign.value, **about, **fields)
 
     def packet(self, identity: str) -> ReviewRequest | None:
-        """Return what a model may be shown of a session or trial, None where nothing of
-        it is left.
-        """
+        """Return what a model may be shown of a session or trial, None where it cannot be read."""
         if identity not in self._packets:
-            session = self._source.session(identity)
-            answers = self._source.shows_answers(identity)
-            review_request = (
-                packet_of(self._library, self.caller, session, answers=answers)
-                if session is not None
-                else None
-            )
-            self._packets[identity] = review_request
+            self._packets[identity] = self.make_packet(identity)
         return self._packets[identity]
+
+    def make_packet(self, identity: str) -> ReviewRequest | None:
+        """Read a session or trial and return what a model may be shown of it."""
+        session = self._source.session(identity)
+        if session is None:
+            return None
+        answers = self._source.shows_answers(identity)
+        return packet_of(self._library, self.caller, session, answers=answers)
 
     def think(
         self, row: Mapping[str, Any], packet: ReviewRequest
@@ -375,12 +365,13 @@ class _RoundWork:
         data = review.data_for_model(packet, bodies)
         context = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
         cards = [asdict(card) for card in self.cards(packet)]
-        context |= {"agents": agents} if (agents := list_agents(self._library)) else {}
+        if agents := list_agents(self._library):
+            context["agents"] = agents
         plain = settings.redactor.redact_value({**context, "policy_cards": cards, **data})[0]
-        used = QuestionUsage()
+        usage = QuestionUsage()
         text = review.to_plain(plain)
         request = Request(
-            INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks()
+            INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **usage.hooks()
         )
         reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
         name = f"round-{self.state.number}"
@@ -393,30 +384,31 @@ class _RoundWork:
             answer = {"diagnoses": [], "candidates": []}
         finally:
             # Without figures from the provider the reservation stands as what was spent.
-            if used.is_reported:
-                settle(reviews, settings.budget, reserved, used)
-        if not used.is_reported:
+            if usage.is_reported:
+                settle(reviews, settings.budget, reserved, usage)
+        if not usage.is_reported:
             return answer, {"thinker": model.name, "reserved": reserved.most.tokens}
-        tokens = used.spending(settings.budget).tokens
-        model_name = used.attempts[-1].model if used.attempts else model.name
-        return answer, {"thinker": model_name, "tokens": tokens, **used.to_json()}
+        tokens = usage.spending(settings.budget).tokens
+        model_name = usage.attempts[-1].model if usage.attempts else model.name
+        return answer, {"thinker": model_name, "tokens": tokens, **usage.to_json()}
 
     def cards(self, packet: ReviewRequest) -> list[PolicyCard]:
         """Return the policy cards that are nearest to what was typed in a session."""
         typed = next((piece.text for piece in packet.evidence if piece.origin == review.TYPED), "")
         if not typed:
             return []
-        tried = self._library.store.backend.pool.all()
         won = {
-            pooled_version.resource: "won its trial"
-            for pooled_version in tried
-            if pooled_version.state is PoolState.PROMOTED
+            trial.resource: "won its trial"
+            for trial in self._library.store.backend.pool.all()
+            if trial.state is PoolState.PROMOTED
         }
         heads = card_index(self._library, won, SEEDS)
         # As a reviewer, so that the search puts the round into no arm of a trial.
         caller = Caller(Actor.REVIEW, None, self._scopes)
-        found = find_skill(self._library, caller, typed[:1_000], limit=20) if heads else None
-        order = {match.ref: match.confidence for match in found.matches} if found else {}
+        order: dict[str, float] = {}
+        if heads:
+            answer = find_skill(self._library, caller, typed[:1_000], limit=20)
+            order = {match.ref: match.confidence for match in answer.matches}
         seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
         cards = nearest_cards(self._library, heads, order, {**seeds, **won})
         absent = [
@@ -454,22 +446,31 @@ class _RoundWork:
             packet = self.packet(record["trace"]) if candidate else None
             if candidate is None or packet is None:
                 continue
-            found = TraceDiagnosis.from_record(record)
+            diagnosis = TraceDiagnosis.from_record(record)
             target = str(candidate.get("target", ""))
             trial = trial_made(self._library, number, target) if target else None
             if trial is not None and target not in changed_refs:
                 return RoundChange(
                     cluster, "refine", tried_why(self._library, trial), target, trial=trial.id
                 )
-            about = (packet, candidate, ProposalSign(record["sign"]), found, cluster, cost)
-            admitted, refused = admit_for(self._library, self.caller, self._settings, *about)
+            admitted, refused = admit_for(
+                self._library,
+                self.caller,
+                self._settings,
+                packet,
+                candidate,
+                ProposalSign(record["sign"]),
+                diagnosis,
+                cluster,
+                cost,
+            )
             if admitted is None:
                 why = refused
-            elif str(admitted.draft.ref) in changed_refs:
+                continue
+            before, after = texts_of(admitted.change.before), texts_of(admitted.draft.files)
+            if str(admitted.draft.ref) in changed_refs:
                 why = "another change of it is in this round"
-            elif leaked := self._source.leak(
-                texts_of(admitted.change.before), texts_of(admitted.draft.files)
-            ):
+            elif leaked := self._source.leak(before, after):
                 why = f"it repeats a task of the run ({leaked})"
             else:
                 return evolve_cluster(
@@ -490,21 +491,21 @@ class _RoundWork:
         return self._library, self.caller, changed, dict(self.state.prunes)
 
     def look(self) -> None:
-        """Look at the trials that are due, and record the state of each that had not
-        ended before.
+        """Look at the trials that are due, and record the state of each that had not ended
+        before.
         """
         for _ in look_at_trials(self._library, self.caller):
             pass
         ended = {trial_id for trial_id, (state, _) in self.state.trials.items() if state != "trial"}
         rows = [
             {
-                "trial": pooled_version.id,
-                "state": pooled_version.state.value,
-                "looks": len(pooled_version.looks),
-                "operation": pooled_version.operation,
+                "trial": trial.id,
+                "state": trial.state.value,
+                "looks": len(trial.looks),
+                "operation": trial.operation,
             }
-            for pooled_version in reversed(self._library.store.backend.pool.all())
-            if str(pooled_version.id) not in ended
+            for trial in reversed(self._library.store.backend.pool.all())
+            if str(trial.id) not in ended
         ]
         self.note("looked", trials=rows)
 
@@ -512,15 +513,16 @@ class _RoundWork:
 
     def report(self) -> RoundReport:
         """Return the report of the round so far."""
-        state, learned = (
-            self.state,
-            next(r for r in reversed(self._ledger.records) if r["type"] == "learned"),
-        )
-        look_record = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
+        state, learned, looked = self.state, self.last_record("learned"), self.last_record("looked")
+        successes, episodes = learned["success"]
+        roster = state.restructured
         names = ("cluster", "action", "why", "ref", "proposal_id", "trial")
         columns = ("trace", "cluster", "cause", "unique", "tag", "sign", "why")
         return RoundReport(
-            *(state.number, state.source, learned["success"][1], learned["success"][0]),
+            state.number,
+            state.source,
+            episodes,
+            successes,
             retained=dict(Counter(row["reason"] for row in state.traces)),
             utilities=learned["utilities"],
             diagnosed=[
@@ -532,35 +534,36 @@ class _RoundWork:
                 for record in state.evolved.values()
             ],
             pruned=list((state.pruned or {}).get("proposed", ())),
-            trials=list(look_record["trials"]),
-            agents=RosterChange(
-                **{name: self.state.restructured[name] for name in RosterChange.__slots__}
-            )
-            if self.state.restructured is not None
-            else None,
+            trials=list(looked["trials"]),
+            agents=None if roster is None else _roster_from_record(roster),
             unasked=len(self.to_ask()),
             why_unasked=state.stopped,
         )
+
+    def last_record(self, type: str) -> LedgerRecord:
+        """Return the newest record of a type."""
+        return next(r for r in reversed(self._ledger.records) if r["type"] == type)
 
     def with_suspects(self, report: RoundReport) -> RoundReport:
         """Return a report with what the end of the round made suspect."""
         return RoundReport(**{**vars(report), "suspects": list(self.state.suspects)})
 
 
-def _row(retained: RetainedTrace) -> dict[str, Any]:
+def _roster_from_record(record: LedgerRecord) -> RosterChange:
+    return RosterChange(**{name: record[name] for name in RosterChange.__slots__})
+
+
+def _trace_to_row(retained: RetainedTrace) -> dict[str, Any]:
     """Return a retained trace as it is recorded."""
     trace = retained.trace
-    # Whether a change may follow from it.
+    # A change can only follow from a failure, or from a success that others can reuse.
     ask = trace.reward == 0 or retained.reason is RetainReason.REUSABLE_SUCCESS
-    about = {
+    return {
         "id": trace.id,
         "at": trace.at,
         "cluster": trace.cluster,
         "reason": retained.reason.value,
         "reward": trace.reward,
-    }
-    return {
-        **about,
         "task_type": trace.task_type,
         "agent": trace.agent,
         "cause": trace.cause,

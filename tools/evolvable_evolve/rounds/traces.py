@@ -18,19 +18,18 @@ PER_CLUSTER = 5
 """Traces that are retained of one cluster, the newest."""
 
 REPEATED = 2
-"""Failures of one task type with one cause, and sessions with one procedure, from which they are a
+"""Number from which failures of one task type with one cause, or sessions with one procedure, are a
 pattern.
 """
 
 MIN_STEPS = 3
 """Steps of a session from which its procedure may be worth keeping."""
 
-# The score of a partial success.
 NEAR = 0.5
-"""Score from which a failure is a near miss."""
+"""Score from which a failure is a near miss: that of a partial success."""
 
 MAX_PROCEDURES = 8
-"""Procedures by which a session is compared with others."""
+"""Procedures of a session that are compared with those of others."""
 
 
 class RetainReason(StrEnum):
@@ -44,12 +43,12 @@ class RetainReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundTrace:
-    """One session or trial, cut for its agent. reward: 1 or 0, None where its end is not verified.
+    """One session or trial, cut for its agent.
 
-    selected: the skills that were shown or loaded; used: those that were followed, by their refs.
-    steps: of tools. cause: by which a like failure is known again; procedures: by which a like
-    procedure is. Both are hashes: no text of a session is kept. last_check: its last check alone
-    failed.
+    reward: 1 or 0, None where the end is not verified. selected: refs of the skills that were shown
+    or loaded; used: of those that were followed. steps: calls of tools. cause, procedures: keys by
+    which a like failure and a like procedure are recognised. Both are hashes: no text of a session
+    is kept. last_check: whether the last check alone failed.
     """
 
     id: str
@@ -67,8 +66,8 @@ class RoundTrace:
 
     @property
     def cluster(self) -> str:
-        """The key of the changes that follow from it: the skill that it used, else its task type
-        and procedure.
+        """The key of the changes that follow from the trace: the skill that it used or was shown,
+        else its task type and procedure.
         """
         skill = min(self.used, default="") or min(self.selected, default="")
         return skill or f"{self.task_type}|{min(self.procedures, default='')}"
@@ -87,25 +86,25 @@ def retain(
     failures: Mapping[str, int] | None = None,
     procedures: Mapping[str, Sequence[str]] | None = None,
 ) -> list[RetainedTrace]:
-    """Return the traces that are retained, at most PER_CLUSTER of a cluster, the newest, by cluster
-    and time.
+    """Return the traces that are retained: by cluster, of each the newest PER_CLUSTER, the newest
+    first.
 
-    failures: how many failures of each `failure_key` earlier rounds had; procedures: by procedure
-    the sessions that earlier rounds saw it in. A trace without a verified end is never retained.
+    failures: how many failures of each `failure_key` earlier rounds had. procedures: the sessions
+    of earlier rounds that had a procedure. A trace without a verified end is never retained.
     """
     rewarded = [trace for trace in traces if trace.reward is not None]
     counts = Counter(failures or {})
     counts.update(key for trace in rewarded if (key := failure_key(trace)))
-    seen: dict[str, set[str]] = defaultdict(set)
+    sessions_of: dict[str, set[str]] = defaultdict(set)
     for procedure, sessions in (procedures or {}).items():
-        seen[procedure].update(sessions)
+        sessions_of[procedure].update(sessions)
     for trace in rewarded:
         for procedure in trace.procedures if trace.reward else ():
-            seen[procedure].add(trace.id)
+            sessions_of[procedure].add(trace.id)
     by_cluster: dict[str, list[RetainedTrace]] = defaultdict(list)
     # By id where two are of one moment, so that the order of the input changes nothing.
     for trace in sorted(rewarded, key=lambda trace: (trace.at, trace.id), reverse=True):
-        reason = _reason(trace, counts, seen)
+        reason = _find_reason(trace, counts, sessions_of)
         if reason is not None and len(by_cluster[trace.cluster]) < PER_CLUSTER:
             by_cluster[trace.cluster].append(RetainedTrace(trace, reason))
     return [retained for cluster in sorted(by_cluster) for retained in by_cluster[cluster]]
@@ -118,20 +117,20 @@ def failure_key(trace: RoundTrace) -> str:
     return f"{trace.task_type}|{trace.cause}" if trace.reward == 0 and trace.cause else ""
 
 
-def _reason(
-    trace: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set[str]]
+def _find_reason(
+    trace: RoundTrace, failures: Mapping[str, int], sessions_of: Mapping[str, set[str]]
 ) -> RetainReason | None:
-    # The reasons in the order of what can be learned: the first that holds is the one that is
-    # recorded.
+    """Return why a trace is retained, None where it is not.
+
+    failures: counts by `failure_key`. sessions_of: the sessions that had a procedure.
+    """
+    # Several reasons may hold: the first is recorded, in the order of how much can be learned.
     if (key := failure_key(trace)) and failures[key] >= REPEATED:
         return RetainReason.REPEATED_FAILURE
     if trace.reward == 0 and (trace.score >= NEAR or trace.last_check):
         return RetainReason.NEAR_MISS
-    if (
-        trace.reward == 1
-        and trace.steps >= MIN_STEPS
-        and any(len(seen[p]) >= REPEATED for p in trace.procedures)
-    ):
+    repeated = any(len(sessions_of[p]) >= REPEATED for p in trace.procedures)
+    if trace.reward == 1 and trace.steps >= MIN_STEPS and repeated:
         return RetainReason.REUSABLE_SUCCESS
     return RetainReason.MISMATCH if trace.selected ^ trace.used else None
 
@@ -144,31 +143,27 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-_FAILING = ("check_failing", "error_loop", "retry_chain", "edit_reverted", "correction")
-"""Signals that tell a cause, the most telling first."""
+_CAUSE_CODES = ("check_failing", "error_loop", "retry_chain", "edit_reverted", "correction")
+"""Codes of the signals that show a cause, the most specific first."""
 
 
-def cause_of(found: Sequence[SessionSignal]) -> str:
-    """Return the cause of a failure as its signals show it: a code, with the command where one
-    failed.
+def cause_of(signals: Sequence[SessionSignal]) -> str:
+    """Return the cause of a failure as its signals show it, '' for none.
+
+    It is a code, with the hash of the command where one failed.
     """
-    for code in _FAILING:
-        signal = next(
-            (session_signal for session_signal in found if session_signal.code == code), None
-        )
+    for code in _CAUSE_CODES:
+        signal = next((signal for signal in signals if signal.code == code), None)
         if signal is not None:
-            about = signal.key or (signal.said if code == "check_failing" else "")
-            return f"{code}:{hash_text(about)}" if about else code
+            command = signal.key or (signal.said if code == "check_failing" else "")
+            return f"{code}:{hash_text(command)}" if command else code
     return ""
 
 
-def procedures_of(found: Sequence[SessionSignal]) -> tuple[str, ...]:
+def procedures_of(signals: Sequence[SessionSignal]) -> tuple[str, ...]:
     """Return the procedures of a session, hashed."""
-    return tuple(
-        sorted({hash_text(signal.key) for signal in found if signal.code == "procedure"})[
-            :MAX_PROCEDURES
-        ]
-    )
+    hashes = {hash_text(signal.key) for signal in signals if signal.code == "procedure"}
+    return tuple(sorted(hashes)[:MAX_PROCEDURES])
 
 
 def failed_last_check_only(session: Session) -> bool:

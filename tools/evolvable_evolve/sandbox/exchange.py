@@ -21,10 +21,13 @@ from evolvable_tools.llm import SIGN_IN_HEADERS, RequestRules, async_http_client
 if TYPE_CHECKING:
     import httpx2
 
-# Bytes of the head of a request; clients send long sign-in tokens and paths.
+# Clients send long sign-in tokens and paths.
 MOST_HEAD = 64 * 1024
-# A request holds the whole conversation, with images; it is in memory here.
+"""Bytes of the head of a request."""
+
+# A request holds the whole conversation, with images, and the relay has it in memory.
 MOST_BODY = 256 * 2**20
+"""Bytes of the body of a request."""
 
 # Hop-by-hop headers of RFC 9110, and those that frame the body, which the client writes itself.
 _DROPPED = frozenset(
@@ -43,11 +46,10 @@ class RelayRefusal(Exception):
 
 @dataclass(frozen=True)
 class ModelAccess:
-    """What a command inside may ask of a model. address: of the model. paths: what may be asked
-    for, below it.
+    """The requests that a command inside may send to a model.
 
-    headers: set in every request, whatever the command sent; the key is one of them. proxy: to
-    other machines.
+    address: of the model. paths: those that may be requested, below the address. headers: set in
+    every request, whatever the command sent; the key is one of them. proxy: to other machines.
     """
 
     address: str
@@ -58,13 +60,13 @@ class ModelAccess:
 
 @asynccontextmanager
 async def relay(model: ModelAccess) -> AsyncIterator[Path]:
-    """Yield the socket at which the model answers, while the block runs.
+    """Yield the path of the socket at which the model answers, while the block runs.
 
-    Raises SandboxOutputError for an address or a proxy that is none.
+    Raises SandboxOutputError for an address or a proxy that is no URL.
     """
     tasks: set[asyncio.Task[None]] = set()
-    async with _client(model) as client:
-        # A short path: a socket's may have no more than about 100 bytes.
+    async with _make_client(model) as client:
+        # A short path: that of a socket may have no more than about 100 bytes.
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-"))
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,21 +95,19 @@ async def relay(model: ModelAccess) -> AsyncIterator[Path]:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _client(model: ModelAccess) -> "httpx2.AsyncClient":
+def _make_client(model: ModelAccess) -> "httpx2.AsyncClient":
     """Return the client that asks the model.
 
-    How long an answer may take is the limit of the command itself.
+    An answer may take as long as the command itself may run.
     """
+    rules = RequestRules(
+        model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True
+    )
     try:
-        return async_http_client(
-            RequestRules(
-                model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True
-            )
-        )
+        return async_http_client(rules)
     except ValueError as error:
-        raise SandboxOutputError(
-            f"The model cannot be reached: {error}.", "Correct `[models]`."
-        ) from None
+        text = f"The model cannot be reached: {error}."
+        raise SandboxOutputError(text, "Correct `[models]`.") from None
 
 
 async def _answer(
@@ -117,93 +117,90 @@ async def _answer(
     writer: asyncio.StreamWriter,
 ) -> None:
     try:
-        request = await _request(model, client, reader, writer)
+        request = await _read_request(model, client, reader, writer)
         answer = await client.send(request, stream=True)
         try:
             await _pass_on(answer, writer)
         finally:
             await answer.aclose()
-    # The connection closes after each answer: one request a connection keeps the framing simple and
-    # safe.
     except RelayRefusal as refusal:
-        writer.write(
-            f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
-        )
+        writer.write(_make_refusal(str(refusal)))
     except _relay_errors():
-        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.write(_make_refusal("502 Bad Gateway"))
     finally:
+        # The connection closes after each answer: with one request a connection a request cannot be
+        # taken for a part of another.
         with contextlib.suppress(OSError, RuntimeError):
             writer.close()
 
 
+def _make_refusal(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+
+
 def _relay_errors() -> tuple[type[Exception], ...]:
-    return (
-        OSError,
-        asyncio.IncompleteReadError,
-        asyncio.LimitOverrunError,
-        ValueError,
-        *http_errors(),
-    )
+    read_errors = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
+    return (*read_errors, *http_errors())
 
 
 async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
-    """Write an answer as it comes. One that breaks off has no end here either."""
-    whole = (
-        answer.request.method == "HEAD"
-        or answer.status_code in (204, 304)
-        or "content-length" in answer.headers
-    )
+    """Write an answer as it comes. One that breaks off has no last chunk here either."""
+    has_no_body = answer.request.method == "HEAD" or answer.status_code in (204, 304)
+    chunked = not has_no_body and "content-length" not in answer.headers
     header_lines = [
         b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE
     ]
-    header_lines += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
+    header_lines.append(b"connection: close")
+    if chunked:
+        header_lines.append(b"transfer-encoding: chunked")
     status = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}".encode("ascii")
     writer.write(b"\r\n".join([status, *header_lines, b"", b""]))
     try:
         async for part in answer.aiter_raw():
-            writer.write(part if whole else b"%x\r\n%b\r\n" % (len(part), part))
+            writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
             await writer.drain()
     except http_errors():
         return
-    writer.write(b"" if whole else b"0\r\n\r\n")
+    writer.write(b"0\r\n\r\n" if chunked else b"")
     await writer.drain()
 
 
-async def _request(
+async def _read_request(
     model: ModelAccess,
     client: "httpx2.AsyncClient",
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> "httpx2.Request":
-    """Return a request of the command as it goes on, without what it may not say."""
+    """Return a request of the command as it goes on, without the headers that it may not set.
+
+    Raises RelayRefusal for a method or a path that may not be requested.
+    """
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     method, _, rest = lines[0].partition(" ")
     target = rest.rpartition(" ")[0]
     path = target.partition("?")[0]
     base = urlsplit(model.address)
-    if method not in ("GET", "POST", "HEAD") or path not in {
-        base.path.rstrip("/") + suffix for suffix in model.paths
-    }:
+    paths = {base.path.rstrip("/") + suffix for suffix in model.paths}
+    if method not in ("GET", "POST", "HEAD") or path not in paths:
         raise RelayRefusal("403 Forbidden")
-    pairs = [
-        (name.strip().lower(), value.strip())
-        for name, _, value in (line.partition(":") for line in lines[1:])
-    ]
+    parts = [line.partition(":") for line in lines[1:]]
+    pairs = [(name.strip().lower(), value.strip()) for name, _, value in parts]
     headers = dict(pairs)
     if headers.get("upgrade", "").lower() == "websocket":
         # On this status alone Codex asks by HTTP at once.
         raise RelayRefusal("426 Upgrade Required")
-    own_headers = {name.lower() for name in model.headers} | (
-        SIGN_IN_HEADERS if model.headers else frozenset()
-    )
-    passed_on = [(name, value) for name, value in pairs if name not in _DROPPED | own_headers]
-    body = await _body(reader, writer, headers)
+    dropped = _DROPPED | {name.lower() for name in model.headers}
+    # With a key of ours in the headers the command signs in with none of its own.
+    if model.headers:
+        dropped |= SIGN_IN_HEADERS
+    passed_on = [(name, value) for name, value in pairs if name not in dropped]
+    body = await _read_body(reader, writer, headers)
     # A password in the address would be sent in place of a sign-in of the command's own.
     url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
     return client.build_request(method, url, headers=passed_on, content=body)
 
 
-async def _body(
+async def _read_body(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]
 ) -> bytes:
     # curl waits a second for this before it sends a large body.
@@ -211,14 +208,14 @@ async def _body(
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         await writer.drain()
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return await _chunks(reader)
+        return await _read_chunks(reader)
     length = int(headers.get("content-length", "0"))
     if not 0 <= length <= MOST_BODY:
         raise RelayRefusal("413 Content Too Large")
     return await reader.readexactly(length)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while True:
         size = int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)
@@ -232,12 +229,18 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         await reader.readexactly(2)
 
 
-# Of files without content the size says nothing, and each takes an inode.
+# Files without content have no size, and each takes an inode.
 MOST_ENTRIES = 100_000
+"""Files, folders and links of a workspace that is brought back."""
+
 _LINE = 64 * 1024
-# How many paths a line has by its kind: file, folder, link (its place and its target), end.
+"""Bytes of a line of the archive."""
+
 _PATHS = {"f": 1, "d": 1, "l": 2, "e": 0}
+"""The number of paths in a line by its kind: file, folder, link (its place and its target), end."""
+
 _CHUNK = 1 << 20
+"""Bytes that are copied at a time."""
 
 
 class SandboxOutputError(EvolvableError):
@@ -245,10 +248,10 @@ class SandboxOutputError(EvolvableError):
 
 
 def bring_back(back: Path, workspace: Path, size: int) -> None:
-    """Replace what the workspace holds by what the command left there. Raises SandboxTrouble.
+    """Replace what the workspace holds by what the command left there.
 
-    Nothing is written outside of `workspace`, links are made and never followed, and at most `size`
-    bytes are written.
+    back: the archive that `inside.py` wrote. Nothing is written outside of `workspace`. Links are
+    made and never followed. At most `size` bytes are written. Raises SandboxOutputError.
     """
     for entry in os.scandir(workspace):
         if entry.is_dir(follow_symlinks=False):
@@ -265,12 +268,12 @@ def bring_back(back: Path, workspace: Path, size: int) -> None:
 
 
 def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
-    # Only folders that this archive made: so no path leads through a link, which could point out of
-    # the workspace.
+    # Only folders that this archive made may hold an entry, so that no path leads through a link,
+    # which could point out of the workspace.
     folders = {""}
     modes: list[tuple[str, int]] = []
     for _ in range(MOST_ENTRIES + 1):
-        kind, mode, count, *paths = _fields(file.readline(_LINE))
+        kind, mode, count, *paths = _parse_line(file.readline(_LINE))
         if kind == "e":
             break
         path = _check_path(paths[0], folders)
@@ -291,13 +294,15 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
             _write_file(file, target, count, mode)
     else:
         raise ValueError("it holds too many files")
-    for target, mode in modes:  # a folder that may not be written to was filled first
+    # At the end, because a folder that may not be written to could not be filled.
+    for target, mode in modes:
         os.chmod(target, mode & 0o777)
 
 
-def _fields(line: bytes) -> "tuple[Any, ...]":
-    """Return the fields of one line: a letter, two numbers, and as many paths as the letter asks
-    for.
+def _parse_line(line: bytes) -> "tuple[Any, ...]":
+    """Return the fields of one line: a letter, two numbers, and the paths of its kind.
+
+    Raises ValueError, KeyError for a line that is none.
     """
     kind, mode, count, *paths = line.decode("ascii").rstrip("\n").split(" ")
     if len(paths) != _PATHS[kind]:
@@ -306,6 +311,7 @@ def _fields(line: bytes) -> "tuple[Any, ...]":
 
 
 def _check_path(path: str, folders: set[str]) -> str:
+    """Return a path of the archive. Raises ValueError where no folder of the archive holds it."""
     above, slash, name = path.rpartition("/")
     if (slash and not above) or name in ("", ".", "..") or "\0" in name or above not in folders:
         raise ValueError(f"it has the path {ascii(path[:80])}")
@@ -314,14 +320,12 @@ def _check_path(path: str, folders: set[str]) -> str:
 
 def _write_file(file: IO[bytes], target: str, left: int, mode: int) -> None:
     # O_EXCL: a second entry of one name fails, also where the first is a link.
-    with open(
-        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
-        "wb",
-    ) as other:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as copy:
         while left:
             part = file.read(min(_CHUNK, left))
             if not part:
                 raise ValueError("it ends in the middle of a file")
-            other.write(part)
+            copy.write(part)
             left -= len(part)
-        os.fchmod(other.fileno(), mode & 0o777)
+        os.fchmod(copy.fileno(), mode & 0o777)

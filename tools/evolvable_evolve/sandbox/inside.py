@@ -18,7 +18,7 @@ MOST_ENTRIES = 100_000
 CANNOT_START = 127
 NOT_SET_UP = 125
 LIMIT = 122
-"""How this process ends when the command used up what the sandbox gives."""
+"""The exit code of this process where the command reached a limit of the sandbox."""
 
 _CHUNK = 1 << 20
 _LIMITS = {
@@ -61,27 +61,20 @@ def main() -> int:
 
 
 def instructions(words: list[str]) -> "tuple[dict, list[str]]":  # type: ignore[type-arg]
-    """Return the instructions, and the command."""
+    """Return the instructions that `mechanisms` wrote as arguments, and the command."""
+    work, back, seconds, model, limits, count = words[:6]
+    end = 6 + 2 * int(count)
+    folders, seeds = words[6:end:2], words[7:end:2]
+    parts = [limit.partition("=") for limit in limits.split(",")]
     how = {
-        "work": words[0],
-        "back": words[1],
-        "seconds": float(words[2]),
-        "model": int(words[3]),
+        "work": work,
+        "back": back,
+        "seconds": float(seconds),
+        "model": int(model),
+        "limits": {name: int(value) for name, _, value in parts},
+        "seeds": dict(zip(folders, seeds, strict=True)),
     }
-    limits = words[4].split(",")
-    how["limits"] = {
-        name: int(value) for name, _, value in (limit.partition("=") for limit in limits)
-    }
-    count = int(words[5])
-    pairs = words[6 : 6 + 2 * count]
-    how["seeds"] = dict(
-        zip(
-            pairs[::2],
-            pairs[1::2],
-            strict=True,
-        )
-    )
-    return how, words[6 + 2 * count :]
+    return how, words[end:]
 
 
 def report(code: int, why: str) -> int:
@@ -90,7 +83,7 @@ def report(code: int, why: str) -> int:
 
 
 def start(command: list[str], limits: dict[str, int]) -> None:
-    """Become the command. Never returns."""
+    """Replace this process by the command. Never returns."""
     try:
         for name, kind in _LIMITS.items():
             if kind is not None:
@@ -99,9 +92,8 @@ def start(command: list[str], limits: dict[str, int]) -> None:
         untraceable()
         os.execvp(command[0], command)
     except OSError as error:
-        os._exit(
-            report(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}")
-        )
+        why = f"{command[0]} could not be started: {error.strerror or error}"
+        os._exit(report(CANNOT_START, why))
     finally:
         os._exit(NOT_SET_UP)
 
@@ -119,24 +111,25 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ:
         return f"it wrote a file of more than {how['limits']['file']:,} bytes"
     for folder in (*how["seeds"], "/tmp"):
-        if status != 0 and os.path.isdir(folder) and os.statvfs(folder).f_bavail == 0:
-            return (
-                f"it filled the {os.statvfs(folder).f_blocks * os.statvfs(folder).f_frsize:,} "
-                f"bytes of {folder}"
-            )
+        if status != 0 and os.path.isdir(folder):
+            space = os.statvfs(folder)
+            if space.f_bavail == 0:
+                return f"it filled the {space.f_blocks * space.f_frsize:,} bytes of {folder}"
     return ""
 
 
 def wait_for(child: int, seconds: float) -> int:
-    """Return the status of the command.
+    """Return the status with which the command ended.
 
-    The parent stops us in time; without one we end by ourselves.
+    The process outside ends this one when the time is over. The alarm is for the case that it was
+    killed.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
     while True:
-        found, status = os.waitpid(-1, 0)
-        if found == child:
+        # Any child: as process 1 of a container this process also reaps what the command left.
+        ended, status = os.waitpid(-1, 0)
+        if ended == child:
             return status
 
 
@@ -150,12 +143,15 @@ def untraceable() -> None:
     if sys.platform != "linux" or machine not in FORBIDDEN:
         return
     arch, numbers = FORBIDDEN[machine]
+    # A program of classic BPF, as linux/filter.h has it: (operation, steps if true, steps if false,
+    # value). It loads the architecture and the number of the call, and compares both.
     code = [(0x20, 0, 0, 4), (0x15, 0, len(numbers) + 1, arch), (0x20, 0, 0, 0)]
-    if machine == "x86_64":  # the numbers of the other ABI would pass by
+    if machine == "x86_64":  # the numbers of the other ABI, x32, would pass by
         code[1] = (0x15, 0, len(numbers) + 2, arch)
         code.append((0x35, len(numbers) + 1, 0, 0x40000000))
     refuse = len(numbers)
     code += [(0x15, refuse - at, 0, number) for at, number in enumerate(numbers)]
+    # The two ends: allow the call, or refuse it with EPERM.
     code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
     program = b"".join(
         op.to_bytes(2, sys.byteorder) + bytes((yes, no)) + value.to_bytes(4, sys.byteorder)
@@ -210,7 +206,8 @@ def copy(source: str, target: str) -> None:
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), destination)
         elif entry.is_dir():
-            os.makedirs(destination, exist_ok=True)  # what is linked into it is there already
+            # A folder that another one is linked into is there already.
+            os.makedirs(destination, exist_ok=True)
             copy(entry.path, destination)
             os.chmod(destination, entry.stat().st_mode & 0o777 | 0o700)
         elif entry.is_file():
@@ -223,8 +220,8 @@ def copy(source: str, target: str) -> None:
 def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
     """Write a folder to one file: for each entry a line, and after it the bytes of a file.
 
-    A line has a letter, two numbers, and paths in hexadecimal digits. What is linked into the
-    folder is left out.
+    A line has a letter, two numbers, and paths in hexadecimal digits. Folders that are linked into
+    this one are on another device, and are left out.
     """
     count, device = 0, os.stat(folder).st_dev
     waiting = [""]
@@ -257,7 +254,8 @@ def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: igno
         os.chmod(entry.path, 0o600)
     with open(entry.path, "rb") as source:
         line(file, "f", state.st_mode & 0o777, state.st_size, path)
-        left = state.st_size  # no more and no less, should something still write to it
+        # As many bytes as the line says, although something may still write to the file.
+        left = state.st_size
         while left:
             part = source.read(min(_CHUNK, left)) or b"\0" * min(_CHUNK, left)
             file.write(part)
@@ -265,17 +263,8 @@ def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: igno
 
 
 def line(file, kind: str, mode: int, size: int, *paths: str) -> None:  # type: ignore[no-untyped-def]
-    file.write(
-        " ".join(
-            [
-                kind,
-                str(mode),
-                str(size),
-                *(os.fsencode(path).hex() for path in paths),
-            ]
-        ).encode()
-        + b"\n"
-    )
+    words = [kind, str(mode), str(size), *(os.fsencode(path).hex() for path in paths)]
+    file.write(" ".join(words).encode() + b"\n")
 
 
 def listen(port: int):  # type: ignore[no-untyped-def]

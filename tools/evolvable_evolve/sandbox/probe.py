@@ -32,12 +32,15 @@ from evolvable_evolve.sandbox.mechanisms import (
 
 # A mechanism that is switched off is noticed within this time; a shorter one probes more often.
 LIFETIME = 600.0
-"""Seconds for which what a probe found is believed, also by other processes."""
+"""Seconds for which the result of a probe is used, also by other processes."""
 
 # A loaded machine may take seconds to start a container.
 _PATIENCE = 30.0
+"""Seconds that a probe may take."""
+
 # The probe writes twice as much, which is quick and shows whether the size is limited.
 _SMALL = 2**20
+"""Bytes of the workspace of a probe."""
 
 _SCRIPT = """
 import ctypes, json, os, socket, sys
@@ -100,9 +103,9 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Probe:
-    """What a run of one mechanism showed.
+    """The result of a probe of one mechanism.
 
-    why: what is wrong with it, '' when it gives every property.
+    why: what is wrong with it, '' where it gives every property.
     """
 
     mechanism: str
@@ -110,36 +113,35 @@ class Probe:
 
     @property
     def works(self) -> bool:
-        """Whether it may be used."""
+        """Whether the mechanism may be used."""
         return not self.why
 
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """The sandbox that trials use, None for none, and what each mechanism showed."""
+    """The sandbox that trials use, None for none, and the result of each mechanism."""
 
     sandbox: Sandbox | None
     probes: tuple[Probe, ...] = ()
 
     @property
     def name(self) -> str:
-        """Return the mechanism's name, or `none`."""
+        """The name of the mechanism, or `none`."""
         return self.sandbox.name if self.sandbox is not None else "none"
 
     @property
     def why(self) -> str:
-        """Return why no better mechanism is used, in one line."""
-        return "; ".join(
-            f"{attempt.mechanism}: {attempt.why}" for attempt in self.probes if attempt.why
-        )
+        """The reasons why no better mechanism is used, in one line."""
+        failed = [result for result in self.probes if result.why]
+        return "; ".join(f"{result.mechanism}: {result.why}" for result in failed)
 
 
 @dataclass(frozen=True)
 class SandboxChoice:
-    """What a sandbox is chosen by. container: the command of a person's container. cache: a file
-    for what was found.
+    """The settings by which a sandbox is chosen.
 
-    path: the PATH on which programs are looked for, by default ours.
+    container: the command of a person's container. cache: the file for the result of a probe. path:
+    the PATH on which programs are looked for, by default ours.
     """
 
     container: tuple[str, ...] = ()
@@ -147,83 +149,79 @@ class SandboxChoice:
     path: str | None = None
 
 
-# By container and PATH: when it was found, and what.
-_KNOWN: dict[tuple[Any, ...], tuple[float, ProbeReport]] = {}
-# Guards `_KNOWN`, and is held during a probe: a second thread waits for the result in place of
+_REPORTS: dict[tuple[Any, ...], tuple[float, ProbeReport]] = {}
+"""By container and PATH the time of a report, and the report."""
+
+# Guards `_REPORTS`, and is held during a probe: a second thread waits for the result in place of
 # probing too.
-_TURN = threading.Lock()
+_REPORTS_LOCK = threading.Lock()
 
 
 def sandbox_of(choice: SandboxChoice | None = None, *, fresh: bool = False) -> ProbeReport:
-    """Return the sandbox that works on this machine, and why not another. fresh: probe again.
+    """Return the sandbox that works on this machine, and why not another.
 
-    A container that a person named comes first: naming it is a wish.
+    fresh: probe again. A container that a person named is tried first.
     """
     choice = choice or SandboxChoice()
     key = (choice.container, choice.path if choice.path is not None else os.environ.get("PATH"))
-    with _TURN:
-        remembered = _KNOWN.get(key)
+    with _REPORTS_LOCK:
+        remembered = _REPORTS.get(key)
         if remembered is not None and not fresh and time.monotonic() - remembered[0] < LIFETIME:
             return remembered[1]
-        found = _probe_candidates(choice, fresh)
-        _KNOWN[key] = time.monotonic(), found
-        return found
+        report = _probe_candidates(choice, fresh)
+        _REPORTS[key] = time.monotonic(), report
+        return report
 
 
 def _probe_candidates(choice: SandboxChoice, fresh: bool) -> ProbeReport:
     probes: list[Probe] = []
-    for sandbox in _candidates(choice, probes):
+    for sandbox in _list_candidates(choice, probes):
         result = _load_cached(choice, sandbox) if not fresh else None
         if result is None:
             result = probe(sandbox)
-            _remember(choice, sandbox, result)
+            _store_result(choice, sandbox, result)
         probes.append(result)
         if result.works:
             return ProbeReport(sandbox, tuple(probes))
     return ProbeReport(None, tuple(probes))
 
 
-def _candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]:
+def _list_candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]:
     """Return the mechanisms to try, the best first.
 
-    What is missing altogether is noted as a probe.
+    Appends to `probes` the reason for each mechanism that cannot be tried.
     """
-    found: list[Sandbox] = []
+    candidates: list[Sandbox] = []
     if choice.container:
         if MOUNTS in choice.container:
-            found.append(Container(choice.container))
+            candidates.append(Container(choice.container))
         else:
-            probes.append(
-                Probe("container", f"the command that the configuration names has no {MOUNTS}")
-            )
+            why = f"the command that the configuration names has no {MOUNTS}"
+            probes.append(Probe("container", why))
     if sys.platform != "linux":
         probes.append(Probe("bubblewrap", f"it needs Linux, and this is {sys.platform}"))
-        return found
+        return candidates
     binary = shutil.which("bwrap", path=choice.path)
     if binary is None:
         probes.append(Probe("bubblewrap", "the program bwrap is not installed"))
     else:
-        found.append(Bubblewrap(os.path.abspath(binary)))
+        candidates.append(Bubblewrap(os.path.abspath(binary)))
     if offered := mechanisms.version():
         lacks = ", ".join(mechanisms.shortcomings(offered))
-        probes.append(
-            Probe("Landlock", f"version {offered} of this kernel does not restrict {lacks}")
-        )
-    return found
+        why = f"version {offered} of this kernel does not restrict {lacks}"
+        probes.append(Probe("Landlock", why))
+    return candidates
 
 
 def probe(sandbox: Sandbox) -> Probe:
-    """Run a command in a sandbox that tries to get out, and return what it reports."""
+    """Run a command in a sandbox that tries to get out, and return the result."""
     with contextlib.ExitStack() as stack:
         temporary = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="evolvable-probe-", ignore_cleanup_errors=True)
         )
-        place = Path(temporary).resolve()
-        work, back, secret = (
-            place / "work",
-            place / "back",
-            place / f"secret-{secrets.token_hex(8)}",
-        )
+        folder = Path(temporary).resolve()
+        work, back, outside = folder / "work", folder / "back", folder / "outside"
+        secret = folder / f"secret-{secrets.token_hex(8)}"
         work.mkdir()
         back.touch()
         secret.write_text("secret")
@@ -232,76 +230,60 @@ def probe(sandbox: Sandbox) -> Probe:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = str(listener.getsockname()[1])
-        name, mark = f"EVOLVABLE_PROBE_{secrets.token_hex(8).upper()}", secrets.token_hex(16)
-        words = [
-            str(secret),
-            str(place / "outside"),
-            port,
-            str(os.getpid()),
-            _process_start(),
-            str(_SMALL),
-            mark,
-        ]
-        command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words)
-        what = Confinement(
-            command,
-            work,
-            environment_inside(os.environ),
-            _PATIENCE,
-            limits=ResourceLimits(size=_SMALL),
-        )
+        mark = secrets.token_hex(16)
+        words = [str(secret), str(outside), port, str(os.getpid()), _read_start_time()]
+        command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words, str(_SMALL), mark)
+        limits = ResourceLimits(size=_SMALL)
+        what = Confinement(command, work, environment_inside(os.environ), _PATIENCE, limits=limits)
+        # The mark stands for a key in our environment: a mechanism that passes it on shows it
+        # inside.
+        name = f"EVOLVABLE_PROBE_{secrets.token_hex(8).upper()}"
         try:
-            argv, nothing = sandbox.argv(what, back), subprocess.DEVNULL
-            # A key as ours may hold one; a mechanism that hands it on shows it inside.
-            own = sandbox.outside({**os.environ, name: mark})
-            ran = subprocess.run(
-                argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False, env=own
+            ended = subprocess.run(
+                sandbox.argv(what, back),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=False,
+                env=sandbox.outside({**os.environ, name: mark}),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probe(sandbox.name, f"it could not be run: {error}")
-        wrote = (place / "outside").exists()
-    return _read_result(sandbox.name, ran, wrote)
+        wrote = outside.exists()
+    return _read_result(sandbox.name, ended, wrote)
 
 
-def _process_start() -> str:
-    """Return when this process began, as /proc says it: processes elsewhere may have the same
-    number.
+def _read_start_time() -> str:
+    """Return when this process began, as /proc has it.
+
+    Another process inside may have the same number, but not the same start.
     """
     with contextlib.suppress(OSError):
-        return (
-            Path("/proc/self/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rsplit(")", 1)[1]
-            .split()[19]
-        )
+        status = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
+        # Field 22 of proc_pid_stat(5), counted behind the name, which may hold spaces.
+        return status.rsplit(")", 1)[1].split()[19]
     return ""
 
 
-def _read_result(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bool) -> Probe:
+def _read_result(name: str, ended: "subprocess.CompletedProcess[bytes]", wrote: bool) -> Probe:
+    """Return the result of a probe. wrote: whether the command wrote outside of its sandbox."""
     try:
-        properties: Mapping[str, Any] = {**json.loads(ran.stdout), "writes": not wrote}
+        properties: Mapping[str, Any] = {**json.loads(ended.stdout), "writes": not wrote}
         missing = [text for key, text in PROPERTIES.items() if properties.get(key) is not True]
     except (ValueError, TypeError):
-        words = " ".join(ran.stderr.decode("utf-8", "replace").split())[-300:]
-        return Probe(
-            name, f"it ended with exit code {ran.returncode}: {words or 'it said nothing'}"
-        )
+        words = " ".join(ended.stderr.decode("utf-8", "replace").split())[-300:]
+        why = f"it ended with exit code {ended.returncode}: {words or 'it said nothing'}"
+        return Probe(name, why)
     return Probe(name, f"not given: {'; '.join(missing)}" if missing else "")
 
 
-def _key(sandbox: Sandbox) -> str:
-    program = Path(sandbox.binary) if isinstance(sandbox, Bubblewrap) else None
-    # A new bwrap, kernel or user may behave differently, so none of them uses an old result.
-    changed = program.stat().st_mtime_ns if program is not None else 0
-    return json.dumps(
-        [
-            repr(sandbox),
-            changed,
-            os.getuid(),
-            os.uname().release,
-            sys.executable,
-        ]
-    )
+def _make_key(sandbox: Sandbox) -> str:
+    """Return the key of a cached result.
+
+    A new bwrap, kernel or user may behave differently, so none of them uses an old result.
+    """
+    changed = os.stat(sandbox.binary).st_mtime_ns if isinstance(sandbox, Bubblewrap) else 0
+    return json.dumps([repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable])
 
 
 def _load_cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
@@ -309,24 +291,20 @@ def _load_cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
         return None
     try:
         cached = json.loads(choice.cache.read_bytes())
-        if (
-            cached["key"] != _key(sandbox)
-            or not 0 <= (time.time() - float(cached["at"])) < LIFETIME
-        ):
+        age = time.time() - float(cached["at"])
+        # A negative age: the clock was set back.
+        if cached["key"] != _make_key(sandbox) or not 0 <= age < LIFETIME:
             return None
-        return Probe(
-            str(cached["probe"]["mechanism"]),
-            str(cached["probe"]["why"]),
-        )
+        return Probe(str(cached["probe"]["mechanism"]), str(cached["probe"]["why"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _remember(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
-    # The user may be about to fix a mechanism that does not work.
+def _store_result(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
+    # A failure is not stored: the person may be about to repair the mechanism.
     if choice.cache is None or not result.works:
         return
-    record = {"key": _key(sandbox), "at": time.time(), "probe": asdict(result)}
+    record = {"key": _make_key(sandbox), "at": time.time(), "probe": asdict(result)}
     # Written whole and renamed: another process may read the file at any time.
     draft = choice.cache.with_name(f".{choice.cache.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with contextlib.suppress(OSError):

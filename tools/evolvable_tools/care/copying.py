@@ -11,7 +11,7 @@ from evolvable_store.workingcopy import copied_from, read_folder, reasons_agains
 from evolvable_tools.reporting import Progress
 
 MAX_DEPTH = 4
-"""How deep below a folder skills are looked for."""
+"""Levels of folders below a folder in which skills are looked for."""
 
 BATCH = 200
 """Skills of one operation: a kill loses one batch at most, and other writers get their turns in
@@ -72,17 +72,17 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _read_skill(place: Path, copied: Copied) -> dict[str, File] | None:
-    """Return the skill's files, or None after a note of every reason against it."""
+    """Return the skill's files, or note every reason against it and return None."""
     try:
         reading = read_folder(place)
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
     why = copied_from(place, Kind.SKILL, reading.files)
-    found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
+    reasons = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
-        found.append(f"no name can be made of {quote_text(place.name)}")
-    if found:
-        copied.refused.append((place.name, found))
+        reasons.append(f"no name can be made of {quote_text(place.name)}")
+    if reasons:
+        copied.refused.append((place.name, reasons))
         return None
     return reading.files

@@ -64,7 +64,7 @@ class DigestPart:
 
 @dataclass(frozen=True)
 class Digest:
-    """What happened since a time. learned: changes that agents made and that hold. helped:
+    """The events since a time. learned: changes that agents made and that hold. helped:
     resources with good ends.
 
     unused: resources from before that time that nobody opened since. taken_back: undos that hold.
@@ -101,13 +101,13 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
     learned = [
         operation
         for operation in in_effect
-        if not operation.intent.undoes and (_is_agents(operation) or operation.id in proposed)
+        if not operation.intent.undoes and (_is_by_agent(operation) or operation.id in proposed)
     ]
     # An undo of an undo brings back what it took away, and is no loss.
-    back = [
+    undos = [
         operation
         for operation in in_effect
-        if operation.intent.undoes and not _brings_back(library, operation)
+        if operation.intent.undoes and not _undoes_undos(library, operation)
     ]
     heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     uses = [
@@ -130,7 +130,7 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
         _list_unused(
             library, [head for head in heads if str(head.ref) not in new], uses, since, days
         ),
-        DigestPart(list(describe.operations(back[:MAX_LINES])), len(back)),
+        DigestPart(list(describe.operations(undos[:MAX_LINES])), len(undos)),
     )
 
 
@@ -147,14 +147,14 @@ def _undone_operations(newest_first: Iterable[Operation]) -> set[int]:
     return undone
 
 
-def _is_agents(operation: Operation) -> bool:
+def _is_by_agent(operation: Operation) -> bool:
     kind, _ = operation_author(operation)
     return kind is AuthorKind.AGENT or (
         kind is AuthorKind.MEMBER and operation.actor is not Actor.HUMAN
     )
 
 
-def _brings_back(library: Library, operation: Operation) -> bool:
+def _undoes_undos(library: Library, operation: Operation) -> bool:
     """Return whether an operation undoes nothing but undos."""
     try:
         return all(
@@ -192,10 +192,8 @@ class _Describer:
                 for change in changes
             )
         )
-        author, proposal = (
-            author_words(*operation_author(operation)),
-            self._proposed.get(operation.id),
-        )
+        author = author_words(*operation_author(operation))
+        proposal = self._proposed.get(operation.id)
         if proposal is not None:
             author = f"{proposal.actor}, approved by {author}"
         reason = operation.reason or (proposal.reason if proposal is not None else "")
@@ -214,9 +212,8 @@ class _Describer:
 def _describe_operation(operation: Operation, changes: Sequence[Change]) -> str:
     if operation.intent.undoes:
         undone_ids = [str(undone_id) for undone_id in operation.intent.undoes]
-        return (
-            f"took operation{'s' * (len(undone_ids) > 1)} {', '.join(undone_ids[:MAX_REFS])} back"
-        )
+        plural = "s" if len(undone_ids) > 1 else ""
+        return f"took operation{plural} {', '.join(undone_ids[:MAX_REFS])} back"
     if changes and all(change.after is None for change in changes):
         return "removed"
     return "new" if changes and all(change.before is None for change in changes) else "changed"
@@ -227,13 +224,13 @@ def _list_helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt
     for use in uses:
         if use.used and use.outcome in (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED):
             ends.setdefault(use.resource, []).append(use)
-    found = []
+    rows = []
     for head in heads:
-        mine = ends.get(head.id, [])
-        good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in mine)
+        rated_uses = ends.get(head.id, [])
+        good = sum(use.outcome is Outcome.SUCCEEDED for use in rated_uses)
         if good:
-            found.append((good, len(mine), head, max(attempt.at for attempt in mine)))
-    found.sort(key=lambda row: (-row[0], row[1], str(row[2].ref)))
+            rows.append((good, len(rated_uses), head, max(use.at for use in rated_uses)))
+    rows.sort(key=lambda row: (-row[0], row[1], str(row[2].ref)))
     lines = [
         DigestLine(
             [f"{head.ref}@{head.version}"],
@@ -243,9 +240,9 @@ def _list_helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt
             "",
             _undo_command(library, head),
         )
-        for good, rated, head, at in found[:MAX_LINES]
+        for good, rated, head, at in rows[:MAX_LINES]
     ]
-    return DigestPart(lines, len(found))
+    return DigestPart(lines, len(rows))
 
 
 def _undo_command(library: Library, head: Head) -> str:
@@ -266,28 +263,31 @@ def _list_unused(
 ) -> DigestPart:
     opened = {use.resource for use in uses}
     impressions = library.store.backend.evidence.count_impressions(since)
-    found = []
+    rows = []
     for head in heads:
         if head.id not in opened and head.kind in _LOADABLE:
-            seen = impressions.get(head.id)
-            found.append(
-                (seen.since if seen else 0, (seen.last if seen else "") or "", str(head.ref))
-            )
-    found.sort(key=lambda row: (-row[0], row[2]))
+            shown = impressions.get(head.id)
+            times, last = (shown.since, shown.last or "") if shown else (0, "")
+            rows.append((times, last, str(head.ref)))
+    rows.sort(key=lambda row: (-row[0], row[2]))
     lines = [
         DigestLine(
             [ref],
-            f"shown {'once' if times == 1 else f'{times} times'}, never opened in {days} days"
-            if times
-            else "not shown",
+            _describe_shown(times, days),
             last if times else "",
             "",
             "",
             f"evolvable remove {ref}",
         )
-        for times, last, ref in found[:MAX_LINES]
+        for times, last, ref in rows[:MAX_LINES]
     ]
-    return DigestPart(lines, len(found))
+    return DigestPart(lines, len(rows))
+
+
+def _describe_shown(times: int, days: int) -> str:
+    if not times:
+        return "not shown"
+    return f"shown {'once' if times == 1 else f'{times} times'}, never opened in {days} days"
 
 
 PARTS = {
@@ -299,7 +299,7 @@ PARTS = {
 """Part of a digest -> its title, and what stands there when it is empty."""
 
 TITLE = "# Evolvable: the last "
-"""How a digest in Markdown begins."""
+"""The beginning of a digest in Markdown."""
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&]")
 
@@ -318,25 +318,21 @@ def digest_markdown(digest: Digest) -> str:
         part: DigestPart = getattr(digest, name)
         lines += ["", f"## {title}", ""]
         way = "Remove it" if name == "unused" else "Take it back"
-        lines += [_item(line, way) for line in part.lines] or [nothing]
+        lines += [_format_item(line, way) for line in part.lines] or [nothing]
         if (more := part.number - len(part.lines)) > 0:
             lines += ["", f"{more:,} more."]
     return "\n".join(lines) + "\n"
 
 
-def _item(line: DigestLine, way: str) -> str:
-    names = ", ".join(f"`{ref}`" for ref in line.refs) + (
-        f" and {line.more:,} more" if line.more else ""
-    )
-    author = f", {_plain(line.author)}" if line.author else ""
+def _format_item(line: DigestLine, way: str) -> str:
+    more = f" and {line.more:,} more" if line.more else ""
+    names = ", ".join(f"`{ref}`" for ref in line.refs) + more
+    author = f", {_escape_markup(line.author)}" if line.author else ""
     when = f", {line.at[:10]}" if line.at else ""
-    why = f": {_plain(line.reason)}" if line.reason else ""
+    why = f": {_escape_markup(line.reason)}" if line.reason else ""
     return f"- {names}: {line.text}{author}{when}{why}. {way}: `{line.undo}`"
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     printable = "".join(char if char.isprintable() else " " for char in text)
-    return _MARKUP.sub(
-        lambda found: "\\" + found[0],
-        " ".join(printable.split()),
-    )
+    return _MARKUP.sub(lambda sign: "\\" + sign[0], " ".join(printable.split()))

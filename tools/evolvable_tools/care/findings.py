@@ -18,16 +18,16 @@ pairs.
 def near_duplicate_lines(
     library: Library, refs: Sequence[Ref], step: Step, most: int = COMPARED_ON_ARRIVAL
 ) -> list[str]:
-    """Return a line for each pair and a last one with their number.
+    """Return a line for each pair of near duplicates, and a last one with their number.
 
-    Nothing where there is no pair or too many refs.
+    Return [] where there is no pair, and for more than `most` refs.
     """
     if not 0 < len(refs) <= most:
         return []
     with step("Comparing descriptions") as progress:
-        found = near_duplicates_of(library, refs, progress=progress)
-    lines = [pair.line for pair in found.pairs]
-    return [*lines, found.summary] if lines else []
+        report = near_duplicates_of(library, refs, progress=progress)
+    lines = [pair.line for pair in report.pairs]
+    return [*lines, report.summary] if lines else []
 
 
 def scan_for_secrets(library: Library, step: Step) -> None:

@@ -47,22 +47,16 @@ MAX_WARNINGS = 50
 
 
 PACKAGES = (
-    "mcp",
-    "pydantic",
-    "sqlite-utils",
-    "pysqlite3",
-    "watchfiles",
-    "PyYAML",
-    "click",
-    "wcwidth",
-    "filelock",
+    *("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles"),
+    *("PyYAML", "click", "wcwidth", "filelock"),
 )
+"""The packages whose versions a report names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramVersions:
-    """What runs: versions of this program, of Python and of the packages it uses (None: not
-    installed).
+    """The program that runs: versions of this program, of Python and of the packages it uses (None:
+    not installed).
 
     compiled: whether the loops of a search are, which a C compiler is needed for when this program
     is installed.
@@ -135,7 +129,7 @@ def check_library(health: LibraryHealth, opened: Opened, unwatched: Unwatched, s
             _check_opened(health, library, unwatched, step)
     except EvolvableError as error:
         health.problems.append(HealthProblem(str(error), error.hint))
-    health.problems += _problems(health)
+    health.problems += _list_problems(health)
 
 
 def _check_opened(
@@ -145,23 +139,23 @@ def _check_opened(
     # A library in PostgreSQL has another file here, which says nothing about SQLite.
     if library.store.backend.path.name == LIBRARY_FILE:
         health.sqlite = describe_sqlite(library.store.backend.journal, home)
-    health.library = _facts(library, home)
+    health.library = _collect_facts(library, home)
     with step("Reading resources") as progress:
-        health.warnings = list(_warnings(library.store, progress))
+        health.warnings = list(_find_warnings(library.store, progress))
     _check_folders(library, health)
     health.problems += unwatched([Path(folder.path) for folder in health.folders])
     health.warnings = _merge_issues(
-        [*health.warnings, *_channel_issues(library), *_delegate_issues(library)]
+        [*health.warnings, *_find_channel_issues(library), *_find_delegate_issues(library)]
     )
     refs = [head.ref for head in library.store.heads()]
     health.doubles = near_duplicate_lines(library, refs, step, len(refs))
-    health.embedder = _embedder(home)
+    health.embedder = _describe_embedder(home)
     lower = find_downgraded(library)
     health.notes += format_downgraded(lower) if lower else []
     health.problems += [
         HealthProblem(line, secret_leaks.NEXT) for line in secret_lines(library, step)
     ]
-    health.problems += _unfinished_purges(library)
+    health.problems += _find_unfinished_purges(library)
     if waiting := waiting_places(library):
         health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
 
@@ -173,19 +167,19 @@ def program_versions() -> ProgramVersions:
         platform.python_version(),
         sys.executable,
         f"{platform.system()} {platform.machine()}",
-        {name: _version_of(name) for name in PACKAGES},
+        {name: _find_version(name) for name in PACKAGES},
         COMPILED,
     )
 
 
-def _version_of(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _facts(library: Library, home: Path) -> LibraryFacts:
+def _collect_facts(library: Library, home: Path) -> LibraryFacts:
     store = library.store
     path, maintenance = store.backend.path, store.backend.maintenance
     heads = store.heads()
@@ -205,7 +199,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
     )
 
 
-def _embedder(home: Path) -> str:
+def _describe_embedder(home: Path) -> str:
     """Return how far the embedder of the library is; looking starts none."""
     done = embedding_progress(home)
     if done is None:
@@ -220,16 +214,15 @@ def _check_folders(library: Library, health: LibraryHealth) -> None:
     """
     health.folders = folder_states(library)
     known_warnings = {warning.directory: frozenset(warning.problems) for warning in health.warnings}
-    for folder, stands in zip(library.working_copies.folders(), health.folders, strict=True):
-        refused = {issue.directory for issue in stands.not_imported}
+    for folder, state in zip(library.working_copies.folders(), health.folders, strict=True):
+        refused = {issue.directory for issue in state.not_imported}
         health.refused += [
             DirectoryIssue(str(folder.path / issue.directory), issue.problems)
-            for issue in stands.not_imported
+            for issue in state.not_imported
         ]
-        health.notes += folder_notes(stands)
-        for directory, ref, warnings in (
-            _directory_warnings(library, folder) if not stands.obstacle else ()
-        ):
+        health.notes += folder_notes(state)
+        checked = _check_directories(library, folder) if not state.obstacle else ()
+        for directory, ref, warnings in checked:
             more = [text for text in warnings if text not in known_warnings.get(ref, ())]
             if more and directory not in refused:
                 rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
@@ -237,7 +230,7 @@ def _check_folders(library: Library, health: LibraryHealth) -> None:
                 health.warnings.append(DirectoryIssue(place, (*more[:MAX_WARNINGS], *rest)))
 
 
-def _directory_warnings(
+def _check_directories(
     library: Library, folder: WatchedFolder
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Yield each directory that holds a resource: its name, its resource or '', and what its import
@@ -252,7 +245,9 @@ def _directory_warnings(
         head = heads.get(binding.resource) if binding else None
         # As a sync imports them: a skill is held to its directory's name, any other kind to what
         # can be made of it.
-        held_to = Path(directory).name if folder.kind is Kind.SKILL else head.name if head else name
+        held_to = head.name if head else name
+        if folder.kind is Kind.SKILL:
+            held_to = Path(directory).name
         # The directory may be removed while it is checked.
         with contextlib.suppress(OSError):
             expected_files = known_files(library.store, binding, head)
@@ -263,15 +258,12 @@ def _directory_warnings(
             other = (
                 library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
             )
-            name_warnings = (
-                [name_taken(head.ref)]
-                if head is not None and head.name != name and other is not None
-                else []
-            )
-            yield directory, str(head.ref) if head else "", [*warnings, *name_warnings]
+            if head is not None and head.name != name and other is not None:
+                warnings = [*warnings, name_taken(head.ref)]
+            yield directory, str(head.ref) if head else "", [*warnings]
 
 
-def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
+def _find_warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
     heads, names = store.heads(), NameIndex(store)
     for number, head in enumerate(heads):
         progress(number, len(heads))
@@ -279,20 +271,16 @@ def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
         path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
         problems = find_problems(head.kind, head.name, files)
-        found = [str(problem) for problem in problems if not problem.capability]
-        found += [
-            str(problem)
-            for other in sorted(manifest)
-            if other != path
-            for problem in named_problems(other)
-        ]
+        warnings = [str(problem) for problem in problems if not problem.capability]
+        for other_path in sorted(manifest.keys() - {path}):
+            warnings += map(str, named_problems(other_path))
         if twin := names.twin(head.ref):
-            found.append(f"its name can be taken for that of {twin}")
-        if found:
-            yield DirectoryIssue(str(head.ref), tuple(found))
+            warnings.append(f"its name can be taken for that of {twin}")
+        if warnings:
+            yield DirectoryIssue(str(head.ref), tuple(warnings))
 
 
-def _channel_issues(library: Library) -> Iterator[DirectoryIssue]:
+def _find_channel_issues(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in channel_status(library).left_out:
         yield DirectoryIssue(
@@ -300,7 +288,7 @@ def _channel_issues(library: Library) -> Iterator[DirectoryIssue]:
         )
 
 
-def _delegate_issues(library: Library) -> Iterator[DirectoryIssue]:
+def _find_delegate_issues(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every
     reason.
     """
@@ -309,14 +297,14 @@ def _delegate_issues(library: Library) -> Iterator[DirectoryIssue]:
 
 
 def _merge_issues(issues: Iterable[DirectoryIssue]) -> list[DirectoryIssue]:
-    """Return one issue for each resource, with all that was found of it."""
-    found = dict[str, tuple[str, ...]]()
+    """Return one issue for each directory, with the problems of all its issues."""
+    merged = dict[str, tuple[str, ...]]()
     for issue in issues:
-        found[issue.directory] = (*found.get(issue.directory, ()), *issue.problems)
-    return [DirectoryIssue(directory, problems) for directory, problems in found.items()]
+        merged[issue.directory] = (*merged.get(issue.directory, ()), *issue.problems)
+    return [DirectoryIssue(directory, problems) for directory, problems in merged.items()]
 
 
-def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
+def _list_problems(health: LibraryHealth) -> Iterator[HealthProblem]:
     facts = health.library
     if facts is not None:
         if facts.read_only:
@@ -344,7 +332,7 @@ def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
         yield from (HealthProblem(wrong.what, wrong.next) for wrong in folder_problems(folder))
 
 
-def _unfinished_purges(library: Library) -> Iterator[HealthProblem]:
+def _find_unfinished_purges(library: Library) -> Iterator[HealthProblem]:
     for job in library.store.backend.purges.pending():
         yield HealthProblem(
             f"The purge of {job.at[:16]} ({job.kind}) did not end.",

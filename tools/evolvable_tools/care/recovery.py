@@ -37,8 +37,8 @@ their journals.
 """
 
 _STAMP = re.compile(r"\.before-\d{8}T\d{12}")
-"""How the folder with the files of a library that `recover` replaced is called, after the home's
-name.
+"""The end of the name of a folder with the files that `recover` replaced; it begins with the name
+of the home.
 """
 
 
@@ -82,13 +82,7 @@ def checked_copy(home: Path, source: Path) -> Iterator[BackupCopy]:
     """
     home.parent.mkdir(parents=True, exist_ok=True)
     # Beside the home and thus on its file system, so that the exchange is a rename.
-    draft = Path(
-        tempfile.mkdtemp(
-            prefix=f".{home.name}.",
-            suffix=".part",
-            dir=home.parent,
-        )
-    )
+    draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", suffix=".part", dir=home.parent))
     try:
         yield BackupCopy(home, source, draft, _copy_checked(source, draft))
     finally:
@@ -120,9 +114,9 @@ def check_closed(home: Path) -> None:
         raise Refused(
             f"PostgreSQL runs in {home / EMBEDDED_FOLDER}.", "End the server that started it."
         )
-    if found := list(open_elsewhere(home / LIBRARY_FILE)):
+    if processes := list(open_elsewhere(home / LIBRARY_FILE)):
         raise Refused(
-            f"Other processes have the library open: {'; '.join(found)[:500]}",
+            f"Other processes have the library open: {'; '.join(processes)[:500]}",
             "End the clients and servers, then run the command again.",
         )
 
@@ -152,11 +146,8 @@ def watched_folders(home: Path, warn: Callable[[str], None]) -> list[WatchedFold
 def replaced_libraries(home: Path) -> Iterator[Path]:
     """Yield the folders that `recover` made beside the home and that hold nothing else."""
     for path in sorted(home.parent.glob(f"{glob.escape(home.name)}.before-*")):
-        if (
-            not _STAMP.fullmatch(path.name.removeprefix(home.name))
-            or path.is_symlink()
-            or not path.is_dir()
-        ):
+        is_stamped = _STAMP.fullmatch(path.name.removeprefix(home.name)) is not None
+        if not is_stamped or path.is_symlink() or not path.is_dir():
             continue
         # A folder with anything else may hold what a person put there.
         if all(any(file.match(f"{name}*") for name in REPLACED) for file in path.iterdir()):
@@ -188,10 +179,8 @@ def _exchange(home: Path, draft: Path) -> Path | None:
     The home has a library at every moment, so that a kill leaves the old one or the new one.
     """
     home.mkdir(mode=0o700, exist_ok=True)
-    library, replaced = (
-        home / LIBRARY_FILE,
-        [path for name in REPLACED for path in home.glob(f"{name}*")],
-    )
+    library = home / LIBRARY_FILE
+    replaced = [path for name in REPLACED for path in home.glob(f"{name}*")]
     before = None
     if replaced:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

@@ -19,7 +19,7 @@ def _save_memory() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # glibc gives each thread a heap, up to eight for each core, and what a thread has freed stays
-    # there: 30 MB here.
+    # there.
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_ARENA_MAX, 2)
 
@@ -31,11 +31,5 @@ if __name__ == "__main__":
 
     home, spec, *idle = (word for word in sys.argv[1:] if word != "--give-way")
     seconds = float(idle[0]) if idle else IDLE_SECONDS
-    sys.exit(
-        serve_vectors(
-            Path(home),
-            spec,
-            idle=seconds,
-            give_way="--give-way" in sys.argv,
-        )
-    )
+    gives_way = "--give-way" in sys.argv
+    sys.exit(serve_vectors(Path(home), spec, idle=seconds, give_way=gives_way))

@@ -70,8 +70,8 @@ class EmbedderUnavailable(EvolvableError):
 class Embedder(Protocol):
     """An embedder turns texts into vectors. `encode` may be called by several threads at once.
 
-    model: names the vectors that can be compared with each other: the kind of embedder with the
-    model, and for a folder a hash of its weights. dimension: numbers of a vector.
+    model: the kind of embedder with the model, and for a folder a hash of its weights. Vectors of
+    one name can be compared with each other. dimension: numbers of a vector.
     """
 
     model: str

@@ -32,18 +32,18 @@ The time to embed grows with the text, and more of it finds nothing better.
 """
 
 LOG = "embedder.log"
-"""What the process has to say, in the library's folder."""
+"""The log of the process, in the library's folder."""
 
 # Connections of one server. When all are in use, a search goes on with words alone.
-_MOST_LINES = 8
+_MOST_CONNECTIONS = 8
 _WARMING_UP = "embedder is warming up"
 _CANNOT_START = "the embedder cannot start"
-# Such a trouble stays until the embedder is installed or repaired, so `described` does not wait for
-# it to pass.
-_HOPELESS = (_CANNOT_START,)  # troubles that do not pass by waiting
+# Such a trouble stays until the embedder is installed or repaired, so `nearest_description` does
+# not wait for it to pass.
+_HOPELESS = (_CANNOT_START,)
 _BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
-# Seconds between two attempts to connect, and between two questions of `described`.
+# Seconds between two attempts to connect, and between two questions of `nearest_description`.
 _TRY_AGAIN = 0.05
 
 # The process lives long and needs no secret of its starter, but for those that the hub asks for.
@@ -124,7 +124,7 @@ class SharedEmbedder:
 
     @property
     def trouble(self) -> str:
-        """Why there is no line."""
+        """Why there is no connection."""
         return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> EmbedderConnection | None:
@@ -150,8 +150,8 @@ class SharedEmbedder:
             self._changed.notify()
 
     def _sort_connections(self) -> None:
-        """Sort out which lines can be used: one that was late may have answered, an idle one may be
-        lost.
+        """Sort out which connections can be used: one that was late may have answered, an idle one
+        may be lost.
         """
         connections, self._idle, self._late = self._idle + self._late, [], []
         for connection in connections:
@@ -171,12 +171,8 @@ class SharedEmbedder:
     def _connect_in_background(self) -> None:
         # One attempt at a time, and none right after a failed one: searches go on with words
         # meanwhile.
-        if (
-            self._connecting
-            or self._closed
-            or self._count >= _MOST_LINES
-            or time.monotonic() < self._not_before
-        ):
+        may_connect = self._count < _MOST_CONNECTIONS and time.monotonic() >= self._not_before
+        if self._connecting or self._closed or not may_connect:
             return
         self._connecting = True
         threading.Thread(target=self._connect, name="embedder", daemon=True).start()
@@ -205,12 +201,12 @@ class SharedEmbedder:
             self._start_process()
 
     def _try_connect(self) -> tuple[EmbedderConnection | None, bool]:
-        """Return a line if there is one to be had, and whether a process should be started."""
+        """Return a connection where a process listens, and whether one should be started."""
         serving = ipc.read_announcement(self._home)
         connection = ipc.dial(self._home, serving) if serving is not None else None
         if serving is None or connection is None:
-            failed = serving.error if serving is not None and serving.spec == self._spec else ""
-            self._trouble = f"{_CANNOT_START}: {failed}" if failed else _WARMING_UP
+            error = serving.error if serving is not None and serving.spec == self._spec else ""
+            self._trouble = f"{_CANNOT_START}: {error}" if error else _WARMING_UP
             return None, True
         # Proposed once only: the last one started decides, so two servers that differ do not
         # alternate endlessly.
@@ -224,19 +220,13 @@ class SharedEmbedder:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
             if self._started is not None and self._started.poll() is None:
-                return  # it still starts: a second one would only wait for it and end
+                return  # it still starts; a second one would only wait for it and end
             # The pause doubles, so that an embedder that ends at once is not started in a loop.
             self._start_not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _START_AGAIN[1])
         # -P keeps the working directory out of sys.path: no module of a work tree may run here.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "evolvable_tools.embedding",
-            str(self._home),
-            self._spec,
-        ]
+        module = "evolvable_tools.embedding"
+        command = [sys.executable, "-P", "-m", module, str(self._home), self._spec]
         if not self._propose:
             command.append("--give-way")
         try:
@@ -351,11 +341,8 @@ class PendingEmbedding:
             nearest = self._ask_nearest_description(
                 kind, scopes, max(0.0, deadline - time.monotonic())
             )
-            if (
-                nearest.available
-                or nearest.said.startswith(_HOPELESS)
-                or time.monotonic() + _TRY_AGAIN >= deadline
-            ):
+            is_final = nearest.available or nearest.said.startswith(_HOPELESS)
+            if is_final or time.monotonic() + _TRY_AGAIN >= deadline:
                 return nearest
             # No message says that the model or the descriptions are ready, so the question is
             # repeated.

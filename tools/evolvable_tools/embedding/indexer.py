@@ -37,14 +37,14 @@ def document_texts(store: Store, head: Head) -> dict[TextRole, str]:
 
     Raises LibraryError.
     """
-    description = summarize(_document(store, head)).description[:MAX_DESCRIPTION]
+    description = summarize(_read_document(store, head)).description[:MAX_DESCRIPTION]
     texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
     if description.strip():
         texts[TextRole.DESCRIPTION] = description
     return texts
 
 
-def _document(store: Store, head: Head) -> Document:
+def _read_document(store: Store, head: Head) -> Document:
     data = b""
     try:
         manifest = store.manifest(head)
@@ -60,10 +60,10 @@ BATCH, BATCH_CHARACTERS = 32, 8_000
 work, after which changes are looked at.
 """
 
-# In one transaction, so that other writers get their turn.
-_CHANGES = 100  # in one batch
+# Changes of one transaction, so that other writers get their turn.
+_CHANGES = 100
 
-# States: names of models.
+# Keys of states that hold names of models.
 _NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"
 
 
@@ -95,12 +95,8 @@ class IndexingState:
         for role, sizes in self.waiting.items():
             if sizes:
                 shortest = nsmallest(BATCH, sizes, key=sizes.__getitem__)
-                return role, shortest[
-                    : max(
-                        1,
-                        BATCH_CHARACTERS // sizes[shortest[-1]],
-                    )
-                ]
+                fit = max(1, BATCH_CHARACTERS // sizes[shortest[-1]])
+                return role, shortest[:fit]
         return None
 
 
@@ -130,13 +126,10 @@ class VectorIndexer:
         newest = self._load_model(embedder, vectors.model(embedder.model, spec))
         # Without resources (a new file, or texts that were just forgotten) `is_complete` says
         # nothing.
-        before = (
-            None
-            if newest.is_complete and newest.matrix.count_vectors()[1]
-            else self._open_previous(newest)
-        )
+        is_ready = newest.is_complete and newest.matrix.count_vectors()[1] > 0
+        before = None if is_ready else self._open_previous(newest)
         self.serving = before or newest
-        """What answers now."""
+        """The model that answers now."""
         self.coming: IndexingState | None = newest if before else None
         """The changed model, while its vectors are not complete."""
         vectors.note(_NEWEST, newest.model.name)
@@ -177,10 +170,10 @@ class VectorIndexer:
         their texts.
         """
         applied = int(self._vectors.state("applied") or 0)
-        if applied and self._vectors.state("mark") != self._mark(applied):
+        if applied and self._vectors.state("mark") != self._make_mark(applied):
             self._vectors.forget_texts()
 
-    def _mark(self, sequence: int) -> str:
+    def _make_mark(self, sequence: int) -> str:
         """Return a text that distinguishes the history up to this change from every other; ""
         without such a change.
         """
@@ -188,11 +181,10 @@ class VectorIndexer:
         if not changes or changes[0].sequence != sequence:
             return ""
         change = changes[0]
-        return (
-            f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
-        )
+        digest = self._store.operation(change.operation).intent.digest
+        return f"{change.ref} {change.after} {digest}"
 
-    def _roles(self) -> tuple[TextRole, ...]:
+    def _list_roles(self) -> tuple[TextRole, ...]:
         return tuple(
             role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION
         )
@@ -203,11 +195,11 @@ class VectorIndexer:
             matrix.place(place)
         learned = LearnedVectors(self._store, self._vectors, embedder, model)
         service = IndexingState(embedder, model, matrix, {}, learned)
-        for role in self._roles():
-            self._load(service, role)
+        for role in self._list_roles():
+            self._load_vectors(service, role)
         return service
 
-    def _load(self, service: IndexingState, role: TextRole) -> None:
+    def _load_vectors(self, service: IndexingState, role: TextRole) -> None:
         for resource, vector in self._vectors.all(service.model, role):
             service.matrix.put(role, resource, unpack_vector(vector))
         service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
@@ -220,18 +212,18 @@ class VectorIndexer:
         # The models that served last come first; any other with vectors is better than none.
         for name in dict.fromkeys([*self._served, *stored_models]):
             model = stored_models.get(name, newest.model)
-            if (
-                model.id != newest.model.id
-                and self._vectors.count_texts(model, [TextRole.WHOLE])[0]
-            ):
-                try:
-                    embedder = open_embedder(model.spec)
-                    if embedder.model == model.name:
-                        return self._load_model(embedder, model)
-                    why = f"{model.spec} is another model now."
-                except EvolvableError as error:
-                    why = error.text
-                self._say(f"{model.name} cannot serve until {newest.model.name} is complete: {why}")
+            if model.id == newest.model.id:
+                continue
+            if not self._vectors.count_texts(model, [TextRole.WHOLE])[0]:
+                continue
+            try:
+                embedder = open_embedder(model.spec)
+                if embedder.model == model.name:
+                    return self._load_model(embedder, model)
+                why = f"{model.spec} is another model now."
+            except EvolvableError as error:
+                why = error.text
+            self._say(f"{model.name} cannot serve until {newest.model.name} is complete: {why}")
         return None
 
     # Following the library
@@ -264,7 +256,7 @@ class VectorIndexer:
         ]
         last = changes[-1].sequence
         unused = self._vectors.take_in(
-            texts_by_place, gone, {"applied": str(last), "mark": self._mark(last)}
+            texts_by_place, gone, {"applied": str(last), "mark": self._make_mark(last)}
         )
         self._shared.remove(unused)
         for service, vectors in vectors_by_service:
@@ -274,7 +266,7 @@ class VectorIndexer:
                 # The old version's texts may have vectors or still wait for them.
                 self._forget(service, place.id)
                 service.matrix.place(place)
-                self._fill(service, place.id, texts, vectors)
+                self._fill_vectors(service, place.id, texts, vectors)
         return True
 
     def _forget(self, service: IndexingState, resource: int) -> None:
@@ -282,15 +274,16 @@ class VectorIndexer:
         for waiting in service.waiting.values():
             waiting.pop(resource, None)
 
-    def _fill(
+    def _fill_vectors(
         self,
         service: IndexingState,
         resource: int,
         texts: Mapping[TextRole, TextDigest],
         vectors_by_text: Mapping[bytes, bytes],
     ) -> None:
-        """Set the vectors that a resource's texts have already, and queue the others.
-        vectors_by_text: vectors by their texts.
+        """Set the vectors that a resource's texts have already, and queue the other texts.
+
+        vectors_by_text: by the hash of the text.
         """
         for role, text in texts.items():
             if text.hash in vectors_by_text:
@@ -321,16 +314,12 @@ class VectorIndexer:
     def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
         # Texts as they are now: they may have changed since their resources began to wait.
-        texts_by_role = {
+        all_texts = {
             id_: document_texts(self._store, head)
             for id_, head in heads.items()
             if head.version is not None
         }
-        texts = {
-            id_: text
-            for id_, by_role in texts_by_role.items()
-            if (text := by_role.get(role)) is not None
-        }
+        texts = {id_: by_role[role] for id_, by_role in all_texts.items() if role in by_role}
         hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
         vectors_by_text = self._vectors.stored_vectors(service.model, hashes.values())
         # Equal texts of several resources are embedded once.
@@ -362,15 +351,13 @@ class VectorIndexer:
         self._vectors.note(WITH_DESCRIPTIONS, "1")
         self._describing = True
         for service in self._services():
-            self._load(service, TextRole.DESCRIPTION)
+            self._load_vectors(service, TextRole.DESCRIPTION)
 
     def _note_service(self) -> None:
         """Note which model is in service and which was before."""
         name = self.serving.model.name
-        self._served = [
-            name,
-            *(other for other in self._served if other != name),
-        ][:2]
+        earlier = [other for other in self._served if other != name]
+        self._served = [name, *earlier][:2]
         for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
             self._vectors.note(key, served)
 

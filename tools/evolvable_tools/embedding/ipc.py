@@ -33,7 +33,7 @@ PROTOCOL = 1
 asked to end.
 """
 
-# The memory that a broken or hostile other side can take.
+# Bounds the memory that a broken or hostile other side can take.
 MAX_MESSAGE = 1_000_000
 """Bytes of a message."""
 
@@ -124,11 +124,7 @@ def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None
             return Client(address, "AF_UNIX", authkey=key)
         # Only loopback: a changed announcement must not lead to another host.
         if isinstance(address, list) and address[0] == "127.0.0.1":
-            return Client(
-                (str(address[0]), int(address[1])),
-                "AF_INET",
-                authkey=key,
-            )
+            return Client((str(address[0]), int(address[1])), "AF_INET", authkey=key)
     # The process has just ended, or its file or key is of another start.
     except (OSError, EOFError, ValueError, LookupError, TypeError, AuthenticationError):
         pass
@@ -145,10 +141,8 @@ def new_key(home: Path) -> bytes:
     new.unlink(missing_ok=True)
     # Created with its mode, and only if nobody made the file: no other user can open it before the
     # key is in it.
-    with open(
-        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
-        "wb",
-    ) as file:
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
         file.write(key)
     new.replace(home / _KEY)
     return key
@@ -175,9 +169,9 @@ _MOST_UNANSWERED = 32
 
 
 class EmbedderConnection:
-    """An open connection.
+    """An open connection to the embedder.
 
-    `owes`: an answer that was not waited for is still to come; `is_lost`: it cannot be used.
+    owes: an answer that was not waited for is still to come. is_lost: it cannot be used.
     """
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
@@ -204,7 +198,7 @@ class EmbedderConnection:
         self.owes = True
         deadline = time.monotonic() + seconds
         while not self.is_lost and (left := deadline - time.monotonic()) >= 0:
-            answer = self._next(left)
+            answer = self._receive_next(left)
             # Answers to tasks that were given up may come first.
             if answer is not None and answer.get("number") == number:
                 return answer
@@ -212,7 +206,7 @@ class EmbedderConnection:
 
     def drain(self) -> None:
         """Discard late answers, and note when the process has gone; never waits."""
-        while self._next(0) is not None:
+        while self._receive_next(0) is not None:
             pass
 
     def close(self) -> None:
@@ -225,7 +219,7 @@ class EmbedderConnection:
         except (OSError, ValueError):
             self.is_lost = True
 
-    def _next(self, seconds: float) -> dict[str, Any] | None:
+    def _receive_next(self, seconds: float) -> dict[str, Any] | None:
         try:
             if not self._connection.poll(seconds):
                 return None

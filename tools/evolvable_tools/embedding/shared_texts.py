@@ -12,16 +12,16 @@ from evolvable_store import Store
 from evolvable_store.errors import LibraryError
 from evolvable_store.search import VectorModel
 from evolvable_store.storage import SharedVector, SharedVectors
-from evolvable_tools.embedding.token_vectors import unpack_vector
+from evolvable_tools.embedding.token_vectors import Floats, unpack_vector
 
-_LENGTH = 0.02  # how far the square of a vector's length may be from 1: float16 has three digits
+# How far the square of a vector's length may be from 1: float16 has three digits.
+_LENGTH_TOLERANCE = 0.02
 
 
 class SharedTexts:
-    """The vectors that all servers of a library share, as far as it has some. They save time and
-    are never needed.
+    """The vectors that all servers of a library share, where its database has some.
 
-    What a server of the database refuses or does not answer is computed here.
+    They only save time: what the database refuses or does not answer is computed here.
     """
 
     def __init__(self, shared: SharedVectors | None, say: Callable[[str], None]) -> None:
@@ -29,7 +29,7 @@ class SharedTexts:
 
     @classmethod
     def open(cls, store: Store, say: Callable[[str], None]) -> Self:
-        """Return those of a library."""
+        """Return the shared vectors of a library."""
         with _report(say):
             return cls(store.backend.shared_vectors(), say)
         # Reached when the library refused: `_report` suppressed the error.
@@ -38,8 +38,8 @@ class SharedTexts:
     def find(
         self, model: VectorModel, dimension: int, hashes: Collection[bytes]
     ) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-        """Return the vectors of those of these texts that have one, and those of their tokens, as
-        they are kept.
+        """Return the stored vectors of those of these texts that have one, and those of their
+        tokens.
 
         A member of the project can write any row, so one that is no vector of length 1 of this
         model is left out.
@@ -47,14 +47,10 @@ class SharedTexts:
         vectors, tokens = dict[bytes, bytes](), dict[bytes, bytes]()
         if self._shared is not None:
             with _report(self._say):
-                for digest, found in self._shared.find(model.name, hashes).items():
-                    row = np.array(found.numbers, np.float32)
-                    token_bytes = found.tokens or b""
-                    if (
-                        len(row) == dimension
-                        and abs(float(row @ row) - 1) < _LENGTH
-                        and len(token_bytes) % dimension == 0
-                    ):
+                for digest, shared in self._shared.find(model.name, hashes).items():
+                    row = np.array(shared.numbers, np.float32)
+                    token_bytes = shared.tokens or b""
+                    if _is_unit(row, dimension) and len(token_bytes) % dimension == 0:
                         vectors[digest] = row.astype("<f2").tobytes()
                         tokens |= {digest: token_bytes} if token_bytes else {}
         return vectors, tokens
@@ -85,6 +81,11 @@ class SharedTexts:
         if self._shared is not None:
             with _report(self._say):
                 self._shared.remove_others(hashes)
+
+
+def _is_unit(row: Floats, dimension: int) -> bool:
+    """Return whether a row is a vector of length 1 with so many numbers."""
+    return len(row) == dimension and abs(float(row @ row) - 1) < _LENGTH_TOLERANCE
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Arrays of vectors, one row for a text or a token: brought to one length, kept as bytes, and
+"""Arrays of vectors, one row for a text or a token: brought to one length, stored as bytes, and
 compared.
 """
 
@@ -12,8 +12,8 @@ TokenVectors: TypeAlias = NDArray[np.int8]
 """One row for each token, scaled so that its largest number is 127."""
 
 KEPT_TOKENS = 64
-"""Tokens of a text whose vectors are kept, one byte for each number: 24 KB of a text with MiniLM's
-384 numbers.
+"""Tokens of a text whose vectors are stored, one byte for each number: 24 KB of a text with
+MiniLM's 384 numbers.
 """
 
 
@@ -22,19 +22,15 @@ def normalize_rows(rows: Floats) -> Floats:
     zeros.
     """
     # A broken model may return NaN or infinity, which would spread to every sum with it.
-    rows = np.nan_to_num(
-        rows.astype(np.float32, copy=False),
-        nan=0.0,
-        posinf=0.0,
-        neginf=0.0,
-    )
+    rows = rows.astype(np.float32, copy=False)
+    rows = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     # The bound keeps a row of zeros from a division by zero.
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
 def unpack_vector(vector: bytes) -> Floats:
-    """Return the numbers of a vector as it is kept."""
+    """Return the numbers of a stored vector."""
     return np.frombuffer(vector, "<f2").astype(np.float32)
 
 
@@ -44,10 +40,7 @@ def quantize_tokens(states: Floats) -> TokenVectors:
     Rows of no numbers become zeros.
     """
     states = np.nan_to_num(states[:KEPT_TOKENS], nan=0.0, posinf=0.0, neginf=0.0)
-    largest = np.maximum(
-        np.abs(states).max(axis=1, keepdims=True, initial=0.0),
-        1e-12,
-    )
+    largest = np.maximum(np.abs(states).max(axis=1, keepdims=True, initial=0.0), 1e-12)
     return np.asarray(np.rint(states * (127 / largest)), dtype=np.int8)
 
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evolvable_store.search import (
-    TextRole,
-    VectorResource,
-)
+from evolvable_store.search import TextRole, VectorResource
 from evolvable_tools.embedding.embedder import SimilarResources
 from evolvable_tools.embedding.token_vectors import Floats
 
-# A client may ask for any scopes, so the memory for them is bounded.
-_VIEWS = 32  # combinations of kind and scopes that are remembered
+# Combinations of kind and scopes that are cached. A client may ask for any scopes, so the memory
+# for them is bounded.
+_VIEWS = 32
 
 
 class VectorTable:
@@ -38,14 +36,9 @@ class VectorTable:
         if row >= len(self._rows):
             # Half as many more: adding rows stays linear in all, and a third of the room is unused
             # at most.
-            grown = max(
-                row + 1,
-                len(self._rows) + len(self._rows) // 2,
-            )
-            rows, filled = (
-                np.zeros((grown, self._rows.shape[1]), np.float32),
-                np.zeros(grown, np.bool_),
-            )
+            size = max(row + 1, len(self._rows) + len(self._rows) // 2)
+            rows: Floats = np.zeros((size, self._rows.shape[1]), np.float32)
+            filled: NDArray[np.bool_] = np.zeros(size, np.bool_)
             rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
             self._rows, self.filled = rows, filled
         self._rows[row], self.filled[row] = vector, True
@@ -83,7 +76,7 @@ class VectorMatrix:
         # Guards all below: the indexer's thread writes while those of the clients read.
         self._lock = threading.Lock()
         self._places: dict[int, VectorResource] = {}
-        self._row: dict[int, int] = {}
+        self._row_of: dict[int, int] = {}
         self._free: list[int] = []
         self._tables = {
             TextRole.WHOLE: VectorTable(dimension),
@@ -100,7 +93,7 @@ class VectorMatrix:
             self._places[place.id] = place
             # Rows of removed resources are used again, so that the matrix does not grow with
             # changes.
-            self._row[place.id] = self._free.pop() if self._free else len(self._row)
+            self._row_of[place.id] = self._free.pop() if self._free else len(self._row_of)
             self._views.clear()
 
     def drop(self, resource: int) -> None:
@@ -111,7 +104,7 @@ class VectorMatrix:
             self._views.clear()
 
     def _drop(self, resource: int) -> None:
-        row = self._row.pop(resource, None)
+        row = self._row_of.pop(resource, None)
         if row is not None:
             self._free.append(row)
             for table in self._tables.values():
@@ -121,14 +114,14 @@ class VectorMatrix:
     def put(self, role: TextRole, resource: int, vector: Floats) -> None:
         """Set the vector of one role of a known resource."""
         with self._lock:
-            if resource in self._row:
+            if resource in self._row_of:
                 self._generation += 1
-                self._tables[role].put(self._row[resource], vector)
+                self._tables[role].put(self._row_of[resource], vector)
 
     def count_vectors(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
         """Return how many resources have their vector of this role, and how many there are."""
         with self._lock:
-            return int(self._tables[role].filled.sum()), len(self._row)
+            return int(self._tables[role].filled.sum()), len(self._row_of)
 
     def product(self, task: Floats) -> Product:
         """Return the part of `similar` that does not depend on what is asked about the task."""
@@ -153,25 +146,19 @@ class VectorMatrix:
             # The product was made before the question came, and the indexer may have changed the
             # matrix since.
             every = ready.cosines if ready.generation == self._generation else whole.rows @ task
-            seen, cosines = self._cosines(whole, every, kind, scopes)
-            count = min(limit, len(seen))
+            visible_ids, cosines = self._select_cosines(whole, every, kind, scopes)
+            count = min(limit, len(visible_ids))
             # A partition and no sort: only the `count` best are wanted.
             best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
-            near = {seen[at]: float(cosines[at]) for at in best}
-            known_ids = [id_ for id_ in ids if id_ in self._row]
-            rows = np.array([self._row[id_] for id_ in known_ids], np.int64)
+            near = {visible_ids[at]: float(cosines[at]) for at in best}
+            known_ids = [id_ for id_ in ids if id_ in self._row_of]
+            rows = np.array([self._row_of[id_] for id_ in known_ids], np.int64)
             asked_cosines = {
-                id_: float(every[self._row[id_]]) for id_ in _select(known_ids, whole.among(rows))
+                id_: float(every[self._row_of[id_]])
+                for id_ in _select(known_ids, whole.among(rows))
             }
-        return SimilarResources(
-            near | asked_cosines,
-            tuple(
-                sorted(
-                    near,
-                    key=lambda id_: (-near[id_], id_),
-                )
-            ),
-        )
+        nearest = sorted(near, key=lambda id_: (-near[id_], id_))
+        return SimilarResources(near | asked_cosines, tuple(nearest))
 
     def nearest_description(
         self, task: Floats, kind: str, scopes: Sequence[str] | None
@@ -181,42 +168,40 @@ class VectorMatrix:
         """
         with self._lock:
             table = self._tables[TextRole.DESCRIPTION]
-            seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
+            every = table.rows @ task
+            visible_ids, cosines = self._select_cosines(table, every, kind, scopes)
         if not len(cosines) or cosines.max() <= 0:
             return None
         at = int(cosines.argmax())
-        return seen[at], float(cosines[at])
+        return visible_ids[at], float(cosines[at])
 
-    def _cosines(
+    def _select_cosines(
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:
-        """Return the ids that are seen and have a vector in the table, in order, with their
-        cosines.
+        """Return the visible ids that have a vector in the table, in order, with their cosines.
+
+        every: the cosines of all rows of the table.
         """
-        ids, rows = self._visible(kind, scopes)
+        ids, rows = self._find_visible(kind, scopes)
         has = table.among(rows)
         if has.all():
             return ids, every[rows]
         return _select(ids, has), every[rows[has]]
 
-    def _visible(
+    def _find_visible(
         self, kind: str, scopes: Sequence[str] | None
     ) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the ids of one kind in these scopes and their rows; nearer ones hide those of
-        their name.
+        """Return the ids of one kind in these scopes, and their rows.
+
+        A resource in a nearer scope hides those of its name in scopes further away.
         """
         key = (kind, None if scopes is None else tuple(scopes))
         if key not in self._views:
             if len(self._views) >= _VIEWS:
                 self._views.clear()
-            ids = sorted(_visible_ids(self._places.values(), kind, scopes))
-            self._views[key] = (
-                ids,
-                np.array(
-                    [self._row[id_] for id_ in ids],
-                    np.int64,
-                ),
-            )
+            ids = sorted(_list_visible(self._places.values(), kind, scopes))
+            rows = np.array([self._row_of[id_] for id_ in ids], np.int64)
+            self._views[key] = (ids, rows)
         return self._views[key]
 
 
@@ -224,7 +209,7 @@ def _select(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
     return [id_ for id_, is_chosen in zip(ids, chosen, strict=True) if is_chosen]
 
 
-def _visible_ids(
+def _list_visible(
     places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None
 ) -> list[int]:
     if scopes is None:

@@ -42,7 +42,7 @@ from evolvable_tools.embedding.token_vectors import (
 )
 from evolvable_tools.embedding.vector_matrix import Product
 
-_REMEMBERED = 256  # tasks whose vectors are kept
+_REMEMBERED = 256  # tasks whose vectors are cached
 # Bounds an answer, whatever limit a client sends.
 _MOST_NEAREST = 1_000
 
@@ -86,9 +86,11 @@ class TokenReader:
         with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
             if self._closed:
                 return {}
-            found = self._vectors.tokens_of(service.model, resources)
+            stored = self._vectors.tokens_of(service.model, resources)
             shape = (-1, service.embedder.dimension)
-            return {id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in found.items()}
+            return {
+                id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in stored.items()
+            }
         return {}
 
 
@@ -117,24 +119,23 @@ class RequestHandler:
         if prepared.service is not self._indexer.serving:
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
-        if not isinstance(kind, str) or not (scopes is None or _all(scopes, str)):
+        if not isinstance(kind, str) or not (scopes is None or _are_all(scopes, str)):
             raise MalformedMessage("kind and scopes are missing")
         if message.get("op") == "described":
-            return asdict(self._nearest_description(prepared, kind, scopes))
+            return asdict(self._find_nearest_description(prepared, kind, scopes))
         ids, limit = message.get("ids"), message.get("limit")
-        if not isinstance(ids, list) or not _all(ids, int) or type(limit) is not int:
+        if not isinstance(ids, list) or not _are_all(ids, int) or type(limit) is not int:
             raise MalformedMessage("ids and limit are missing")
-        found = asdict(
-            self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST)))
-        )
-        late = self._late_interactions(prepared, ids[:CLOSEST])
+        bounded_limit = max(0, min(limit, _MOST_NEAREST))
+        similar = asdict(self._find_similar(prepared, ids, kind, scopes, bounded_limit))
+        late = self._compare_tokens(prepared, ids[:CLOSEST])
         near = prepared.service.learned.nearness(prepared.vector)
         learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
         # Four digits, which is more than float16 holds, keep the answer short.
-        cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
-        return found | {"cosines": cosines, "late": late, "learned": learned}
+        cosines = {id_: round(cosine, 4) for id_, cosine in similar["cosines"].items()}
+        return similar | {"cosines": cosines, "late": late, "learned": learned}
 
-    def _late_interactions(self, prepared: Prepared, ids: Sequence[int]) -> dict[int, float]:
+    def _compare_tokens(self, prepared: Prepared, ids: Sequence[int]) -> dict[int, float]:
         """Return how near the task is to these resources token by token, of those whose tokens are
         known.
         """
@@ -148,7 +149,7 @@ class RequestHandler:
             for id_, token_vectors in texts.items()
         }
 
-    def _similar(
+    def _find_similar(
         self, prepared: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
     ) -> SimilarResources:
         service = prepared.service
@@ -159,18 +160,20 @@ class RequestHandler:
             return SimilarResources(
                 said=f"embedder is warming up: 0 of {total:,} resources embedded"
             )
-        found = service.matrix.similar(prepared.vector, ids, kind, scopes, limit, prepared.product)
-        return replace(found, said=self._describe_state(service, done, total), available=True)
+        similar = service.matrix.similar(
+            prepared.vector, ids, kind, scopes, limit, prepared.product
+        )
+        return replace(similar, said=self._describe_state(service, done, total), available=True)
 
     def _describe_state(self, service: IndexingState, done: int, total: int) -> str:
         text = service.model.name
         if done < total:
             text += f", {done:,} of {total:,} resources embedded"
-        return text + (
-            f"; {self._indexer.coming.model.name} is being prepared" if self._indexer.coming else ""
-        )
+        if self._indexer.coming:
+            text += f"; {self._indexer.coming.model.name} is being prepared"
+        return text
 
-    def _nearest_description(
+    def _find_nearest_description(
         self, prepared: Prepared, kind: str, scopes: list[str] | None
     ) -> NearestDescription:
         # Only mode "paper" asks for descriptions alone, so they are not embedded before its first
@@ -200,18 +203,18 @@ class RequestHandler:
         return encoded
 
 
-def _all(values: object, of: type) -> bool:
+def _are_all(values: object, of: type) -> bool:
     return isinstance(values, list) and all(type(value) is of for value in values)
 
 
 IDLE_SECONDS = 60.0
-"""How long the process stays without a client."""
+"""Seconds that the process stays without a client."""
 
 POLL_SECONDS = 0.1
-"""How often it looks for changes of the library."""
+"""Seconds between its looks for changes of the library."""
 
 HANDOVER_SECONDS = 30.0
-"""How long it waits for a process with another model to end."""
+"""Seconds that it waits for a process with another model to end."""
 
 _LOOK_SECONDS = 0.25  # between looks at whether there is still a reason to run
 _MOST_CLIENTS = 64  # connections; each has a thread
@@ -265,7 +268,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
     """Take the lock and return the embedder; None when the library is served already.
 
     While another model is served the new one is loaded first, so that the time between them is
-    short; one that gives way leaves it in service. Raises EmbedderUnavailable, with the lock or
+    short. give_way: leave the other model in service. Raises EmbedderUnavailable, with the lock or
     without it.
     """
     try:
@@ -304,7 +307,7 @@ class _EmbedderProcess:
         self._handler = RequestHandler(indexer, tokens)
         self._ending = threading.Event()
         self._failure: Exception | None = None
-        # The threads that serve one; `_left`: when the last of them ended.
+        # The threads that serve a client, and when the last of them ended.
         self._clients: set[int] = set()
         self._last_client_end = time.monotonic()
 
@@ -324,9 +327,9 @@ class _EmbedderProcess:
             _say(f"{self._indexer.serving.model.name} serves {self._home}")
             background.start()
             # After the announcement, which is one of the watched files.
-            watched = _identities(self._home)
+            watched = _find_identities(self._home)
             while not self._ending.wait(_LOOK_SECONDS):
-                if _identities(self._home) != watched or self._is_idle():
+                if _find_identities(self._home) != watched or self._is_idle():
                     break
         finally:
             self._ending.set()
@@ -357,8 +360,8 @@ class _EmbedderProcess:
             except LibraryError as error:  # busy, or a full disk: it may pass
                 _say(error.text)
                 self._ending.wait(1.0)
-            # Nothing is known about its state, so the process ends; a next one reads what is
-            # stored.
+            # Nothing is known about the indexer's state, so the process ends; the next one reads
+            # what is stored.
             except Exception as error:
                 if not isinstance(error, DamagedFile):
                     _say(traceback.format_exc())
@@ -381,8 +384,8 @@ class _EmbedderProcess:
             ).start()
 
     def _serve_client(self, connection: "Connection[Any, Any]", key: bytes) -> None:
-        """Answer one client until it goes away or talks nonsense."""
-        me = threading.get_ident()
+        """Answer one client until it closes the connection or sends a malformed message."""
+        thread_id = threading.get_ident()
         with (
             contextlib.suppress(
                 OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError
@@ -393,7 +396,7 @@ class _EmbedderProcess:
             answer_challenge(connection, key)
             if len(self._clients) >= _MOST_CLIENTS:
                 return
-            self._clients.add(me)
+            self._clients.add(thread_id)
             try:
                 self._answer_messages(connection)
             except (OSError, EOFError, ipc.MalformedMessage):
@@ -402,66 +405,52 @@ class _EmbedderProcess:
                 _say(traceback.format_exc())
             finally:
                 self._last_client_end = time.monotonic()
-                self._clients.discard(me)
+                self._clients.discard(thread_id)
 
     def _answer_messages(self, connection: "Connection[Any, Any]") -> None:
         # The last task only: a client asks about one at a time.
         begun: tuple[int, Prepared] | None = None
-        for message in _messages(connection):
+        for message in _receive_messages(connection):
             operation, number = message.get("op"), message.get("number")
+            task = message.get("task")
             if operation == "stop":
                 self._ending.set()
-            elif (
-                operation == "begin"
-                and type(number) is int
-                and isinstance(message.get("task"), str)
-            ):
-                begun = number, self._handler.prepare(message["task"])
+            elif operation == "begin" and type(number) is int and isinstance(task, str):
+                begun = number, self._handler.prepare(task)
             elif operation in ("similar", "described") and begun is not None and number == begun[0]:
-                ipc.send(
-                    connection,
-                    self._handler.answer(message, begun[1]) | {"number": number},
-                )
+                answer = self._handler.answer(message, begun[1])
+                ipc.send(connection, answer | {"number": number})
             elif operation == "status":
-                ipc.send(
-                    connection,
-                    {
-                        "number": number,
-                        "pid": os.getpid(),
-                        "model": self._indexer.serving.model.name,
-                    },
-                )
+                status = {"pid": os.getpid(), "model": self._indexer.serving.model.name}
+                ipc.send(connection, {"number": number, **status})
             else:
                 raise ipc.MalformedMessage(str(operation))
 
 
-def _messages(connection: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
+def _receive_messages(connection: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
     while True:
         yield ipc.receive(connection)
 
 
-def _identities(home: Path) -> list[tuple[int, int] | None]:
-    """Return the identities of this process's files.
+def _find_identities(home: Path) -> list[tuple[int, int] | None]:
+    """Return the device and the inode of each of this process's files, None of a missing one.
 
-    Another file in their place has another one.
+    A file that replaces one of them has other numbers.
     """
-    found: list[tuple[int, int] | None] = []
+    identities: list[tuple[int, int] | None] = []
     for name in (ipc.LOCK, VECTORS_FILE, ipc.ADDRESS):
         try:
             status = (home / name).stat()
-            found.append((status.st_dev, status.st_ino))
+            identities.append((status.st_dev, status.st_ino))
         except OSError:
-            found.append(None)
-    return found
+            identities.append(None)
+    return identities
 
 
 def _say(text: str) -> None:
-    """Write a line to the log, which starts again when it is too long."""
+    """Write a line to the log, which is emptied first when it is too long."""
     with contextlib.suppress(OSError, ValueError):
         if os.fstat(sys.stderr.fileno()).st_size > _MOST_LOG:
             os.ftruncate(sys.stderr.fileno(), 0)
-        print(
-            f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{os.getpid()}] {text}",
-            file=sys.stderr,
-            flush=True,
-        )
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{now} [{os.getpid()}] {text}", file=sys.stderr, flush=True)

@@ -28,13 +28,12 @@ _REDIRECT_HINT = (
 _ADDRESS_HINT = "Check the address."
 _NETWORK_HINT = "Check the network and the address."
 
-_REPEATED = frozenset(
-    (408, 409, 429, 500, 502, 503, 504, 529)
-)  # another attempt may not meet them; none is charged for
+# Statuses that another attempt may not meet; none is charged for.
+_REPEATED = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 
 # Names of exceptions, of httpx2 and of our transport: before any of them the request had not left
 # this machine.
-_UNSENT = ("ConnectError", "ConnectTimeout", "ProxyError", "ForeignAddress")  # nothing was asked
+_UNSENT = ("ConnectError", "ConnectTimeout", "ProxyError", "ForeignAddress")
 
 
 class NoMessage(Exception):
@@ -66,10 +65,9 @@ def read_failure(error: Exception, *, key: str, address: str, timeout: float) ->
     # By name, because importing the classes would import both SDKs.
     names = {cls.__name__ for cls in type(error).__mro__}
     cause = error.__cause__
-    if large := next(
-        (candidate for candidate in (error, cause) if isinstance(candidate, AnswerTooLarge)), None
-    ):
-        return ApiFailure("too large", f"{large}.", _ADDRESS_HINT, charged=True)
+    for candidate in (error, cause):
+        if isinstance(candidate, AnswerTooLarge):
+            return ApiFailure("too large", f"{candidate}.", _ADDRESS_HINT, charged=True)
     if isinstance(error, NoMessage):
         text = "answered with something other than a message."
         return ApiFailure("no message", text, _ADDRESS_HINT, charged=True)
@@ -97,21 +95,28 @@ def _read_status(error: Any, key: str) -> ApiFailure:
             body = body.get("message") or body.get("error") or ""
     reason = hide_key(body if isinstance(body, str) else "", key)
     wait = hide_key(headers.get("retry-after", ""), key)
-    usual = BUSY_HINT if status >= 500 else _REDIRECT_HINT if status < 400 else _STATUS_HINTS[400]
-    said = f": {reason}" if reason else "."
-    asked = f" It asks to wait {wait} s." if wait else ""
+    reason_text = f": {reason}" if reason else "."
+    wait_text = f" It asks to wait {wait} s." if wait else ""
     return ApiFailure(
         f"status {status}",
-        f"answered {status}{said}{asked}",
-        _STATUS_HINTS.get(status, usual),
+        f"answered {status}{reason_text}{wait_text}",
+        _status_hint(status),
         status=status,
         reason=reason,
-        wait=_requested_wait(headers),
+        wait=_read_wait(headers),
         again=status in _REPEATED and headers.get("x-should-retry") != "false",
     )
 
 
-def _requested_wait(headers: Mapping[str, str]) -> float | None:
+def _status_hint(status: int) -> str:
+    if status >= 500:
+        return BUSY_HINT
+    if status < 400:
+        return _REDIRECT_HINT
+    return _STATUS_HINTS.get(status, _STATUS_HINTS[400])
+
+
+def _read_wait(headers: Mapping[str, str]) -> float | None:
     try:
         # OpenAI's header in milliseconds is the more exact one of the two.
         in_ms = headers.get("retry-after-ms")

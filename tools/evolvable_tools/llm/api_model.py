@@ -35,8 +35,8 @@ class ApiModel:
     promises.
 
     timeout: seconds for one attempt. attempts: the most for one question. Another one is made only
-    if it may help and the one before was not charged for: after a status such as 429 or 500, or
-    without a connection. So a question is charged for once at most.
+    if it may help: after a status such as 429 or 500, or without a connection. None of these is
+    charged for, so a question is charged for once at most.
     """
 
     def __init__(self, access: ApiAccess, timeout: float, *, attempts: int) -> None:
@@ -93,19 +93,11 @@ class ApiModel:
             began = monotonic()
             try:
                 turn = self._protocol.read(self._protocol.ask(client, api_request))
-            except (
-                Exception
-            ) as error:  # some answers that are none fail with no error of the SDK's own
+            # Some answers that are none fail with no error of the SDK's own.
+            except Exception as error:
                 failure = self._read_failure(error)
             else:
-                outcome = (
-                    "refused to answer"
-                    if turn.refused
-                    else _CUT_OFF
-                    if turn.cut_off
-                    else "answered"
-                )
-                self._report(request, number, outcome, turn, monotonic() - began)
+                self._report(request, number, _name_outcome(turn), turn, monotonic() - began)
                 return turn
             self._report(
                 request, number, failure.outcome, None, monotonic() - began, charged=failure.charged
@@ -123,9 +115,8 @@ class ApiModel:
             return False
         # The factor from .5 to 1.5 keeps clients that were refused together from coming back
         # together.
-        return not self._closed.wait(
-            failure.wait or _FIRST_WAIT * 2 ** (number - 1) * (0.5 + random())
-        )
+        seconds = failure.wait or _FIRST_WAIT * 2 ** (number - 1) * (0.5 + random())
+        return not self._closed.wait(seconds)
 
     def _report(
         self,
@@ -152,7 +143,11 @@ class ApiModel:
             request.paid(attempt.cost)
 
 
-_CUT_OFF = "was cut off in its answer"
+def _name_outcome(turn: ModelTurn) -> str:
+    """Return the outcome of an attempt that has an answer."""
+    if turn.refused:
+        return "refused to answer"
+    return "was cut off in its answer" if turn.cut_off else "answered"
 
 
 def make_attempt(
@@ -166,33 +161,23 @@ def make_attempt(
     *,
     charged: bool,
 ) -> ModelAttempt:
-    """Return the record of an attempt. most: tokens of the question and the answer, where the API
-    says none.
+    """Return the record of an attempt.
 
-    charged: whether an attempt without a turn may have been charged for.
+    turn: the answer, None without one. most: tokens of the question and the answer, where the API
+    says none. charged: whether an attempt without a turn may have been charged for.
     """
-    # Tokens of an attempt without an answer: unknown (None) if it may have been charged for, else
-    # none.
-    reported = (
-        (turn.input_tokens, turn.output_tokens)
-        if turn is not None
-        else (None, None)
-        if charged
-        else (0, 0)
-    )
+    reported: tuple[int | None, int | None]
+    if turn is not None:
+        reported = turn.input_tokens, turn.output_tokens
+    else:
+        # The tokens of an attempt that may have been charged for are unknown, not 0.
+        reported = (None, None) if charged else (0, 0)
     tokens_in, tokens_out = (
         most[at] if count is None else count for at, count in enumerate(reported)
     )
     cost = (tokens_in * price[0] + tokens_out * price[1]) / _MILLION if price is not None else None
-    by = turn.by if turn is not None else ""
+    answered_by = turn.by if turn is not None else ""
+    known, seconds = None not in reported, round(seconds, 3)
     return ModelAttempt(
-        name,
-        number,
-        outcome,
-        by,
-        tokens_in,
-        tokens_out,
-        None not in reported,
-        cost,
-        round(seconds, 3),
+        name, number, outcome, answered_by, tokens_in, tokens_out, known, cost, seconds
     )

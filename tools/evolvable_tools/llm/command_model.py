@@ -40,8 +40,8 @@ _GRACE = 1.0  # seconds for the streams to end after the process has
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """How a command ended: its exit code (None: stopped at the timeout), its output, the end of its
-    stderr.
+    """The end of a command: its exit code (None: stopped at the timeout), its output, the end of
+    its stderr.
     """
 
     code: int | None
@@ -51,7 +51,7 @@ class ProcessResult:
 
 
 class _Reader(threading.Thread):
-    """Reads one stream to its end, and stores the first or the last `keep` bytes of it."""
+    """Reads one stream to its end, and stores its first or, with `last`, its last `keep` bytes."""
 
     def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
         super().__init__(daemon=True)
@@ -192,7 +192,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
         # that moment leaves the child, so the group is stopped first, and its descendants are
         # killed by name.
         _signal_group(process, signal.SIGSTOP)
-        descendants = _descendants(process.pid)
+        descendants = _list_descendants(process.pid)
         _signal_group(process, signal.SIGKILL)
         for pid in descendants:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -207,25 +207,24 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
         process.send_signal(number)
 
 
-def _descendants(pid: int) -> list[int]:
-    """Return the ids of all that a process has started and that still belongs to it.
+def _list_descendants(pid: int) -> list[int]:
+    """Return the ids of all processes that a process has started and that still belong to it.
 
-    None where /proc is missing.
+    Return [] where /proc is missing.
     """
-    found: list[int] = []
+    pids: list[int] = []
     # Children are listed for each thread that started them.
     for children_file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, children_file.read_text().split()):
-                found += [child, *_descendants(child)]
-    return found
+                pids += [child, *_list_descendants(child)]
+    return pids
 
 
 MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
-"""How everything begins that a command is given: no transcript of it is ever reviewed."""
+"""The beginning of each input of a command, so that no transcript of it is ever reviewed."""
 
-# A budget reserves so many beside a question; clients were measured to add 0.5 to 11.4 KB
-# (docs/review.md).
+# A budget reserves so many beside each question; the longest answer is counted apart.
 BEYOND = 30_000
 """Tokens that an agent may add to a question: its own instructions, and the names of what it could
 use.
@@ -235,9 +234,9 @@ use.
 class CommandModel:
     """A command that is given the whole question on stdin and prints its answer.
 
-    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or
-    in what a client puts around it. timeout: seconds, then the command and all it has started are
-    killed. folder and environment: where and in which it runs, by default ours.
+    The answer is the last JSON object of its output that fits the schema. It may stand alone, in
+    lines, or in what a client puts around it. timeout: seconds, after which the command and all it
+    has started are killed. folder, environment: where and in which it runs, by default ours.
     """
 
     beyond = BEYOND
@@ -255,13 +254,8 @@ class CommandModel:
         self._program = printable_line(ntpath.basename(self._command[0])) if self._command else ""
         self._children = ChildProcesses()
         # The arguments choose the model and may hold secrets, so the name has only their digest.
-        digest = hashlib.sha256(
-            json.dumps(self._command).encode(
-                "utf-8",
-                "replace",
-            )
-        ).hexdigest()[:8]
-        self.name = f"command:{self._program}:{digest}"
+        digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace"))
+        self.name = f"command:{self._program}:{digest.hexdigest()[:8]}"
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the command's answer. Raises ProviderError."""
@@ -271,12 +265,10 @@ class CommandModel:
             )
         # The mark comes first: reviews recognize by it that a transcript of this client is no
         # session of a person.
-        prompt, where = (
-            (MARK + prompt_text(request)).encode("utf-8", "replace"),
-            (self._folder, self._environment),
-        )
+        prompt = (MARK + prompt_text(request)).encode("utf-8", "replace")
+        where = (self._folder, self._environment)
         try:
-            ran = self._children.run(self._command_with_address(), prompt, self._timeout, *where)
+            ran = self._children.run(self._add_address(), prompt, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
@@ -295,26 +287,22 @@ class CommandModel:
         self._check(ran)
         return parse_answer(texts or [out], request.schema, self._program)
 
-    def _command_with_address(self) -> tuple[str, ...]:
+    def _add_address(self) -> tuple[str, ...]:
         """Return the command, that of Codex with the address of its model: Codex reads none from
         the environment.
         """
         address = (self._environment or {}).get("OPENAI_BASE_URL")
         if not address or self._command[1 : len(CODEX)] != CODEX[1:]:
             return self._command
-        return (
-            *self._command[:-1],
-            "--config",
-            f"openai_base_url={json.dumps(address)}",
-            self._command[-1],
-        )
+        setting = f"openai_base_url={json.dumps(address)}"
+        return (*self._command[:-1], "--config", setting, self._command[-1])
 
     def close(self) -> None:
         """Kill what is running. To be called when the process ends, which would leave it behind."""
         self._children.stop()
 
     def _check(self, ran: ProcessResult) -> None:
-        last_words, hint = _last_words(ran.err), "Run it by hand and see what it says."
+        last_words, hint = _quote_end(ran.err), "Run it by hand and see what it says."
         if ran.too_long:
             raise ProviderError(
                 f"{self._program} wrote more than {MAX_OUTPUT:,} bytes.{last_words}", hint
@@ -325,12 +313,12 @@ class CommandModel:
                 f"{self._program} did not answer within {self._timeout:g} s.{last_words}", hint
             )
         if ran.code != 0:
-            last_words = last_words or _last_words(ran.out)
+            last_words = last_words or _quote_end(ran.out)
             raise ProviderError(
                 f"{self._program} ended with exit code {ran.code}.{last_words}", hint
             )
 
 
-def _last_words(written: bytes) -> str:
+def _quote_end(written: bytes) -> str:
     last = printable_line(written.decode("utf-8", "replace")[-150:]).rstrip(".")
     return f" Its last words: {last}." if last else ""

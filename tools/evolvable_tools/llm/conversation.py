@@ -31,9 +31,10 @@ _THROTTLED = (429, 503, 529)
 
 @dataclass(frozen=True, slots=True)
 class ConversationSettings:
-    """What a conversation is held with. tools: name, description and input_schema of each.
+    """The settings of a conversation.
 
-    name: of the model in records. timeout: seconds for one answer.
+    name: of the model in records. tools: name, description and input_schema of each. timeout:
+    seconds for one answer.
     """
 
     access: ApiAccess
@@ -76,15 +77,17 @@ class Conversation:
 
         Raises TurnFailed without a usable key or package, and for an address that is none.
         """
-        own = self._settings
+        settings = self._settings
         try:
-            self._client = open_client(own.access, own.timeout, own.name, asynchronous=True)
+            self._client = open_client(
+                settings.access, settings.timeout, settings.name, asynchronous=True
+            )
         except ProviderError as error:
             raise TurnFailed(error.text) from None
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close it."""
+        """Close the connection."""
         await self._client.close()
 
     async def turn(self) -> ModelTurn:
@@ -95,8 +98,8 @@ class Conversation:
         began = time.monotonic()
         # The record of a cancelled turn: it was sent, so it may have been charged for.
         outcome, charged, turn = "timeout", True, None
-        own, most = self._settings, self._most_tokens()
-        request = ApiRequest(own.system, self._messages, own.max_tokens, own.tools)
+        settings, most = self._settings, self._count_most_tokens()
+        request = ApiRequest(settings.system, self._messages, settings.max_tokens, settings.tools)
         try:
             answer = await self._protocol.ask(self._client, request)
             turn = self._protocol.read(answer)
@@ -106,15 +109,17 @@ class Conversation:
         # Each SDK has error classes of its own, and some answers that are none fail elsewhere in
         # it.
         except Exception as error:
-            access, turn = own.access, None
-            failure = read_failure(error, key=access.key, address=access.url, timeout=own.timeout)
+            access, turn = settings.access, None
+            failure = read_failure(
+                error, key=access.key, address=access.url, timeout=settings.timeout
+            )
             outcome, charged = failure.outcome, failure.charged
-            raise self._turn_failure(failure) from None
+            raise self._make_turn_failure(failure) from None
         finally:
             seconds, number = time.monotonic() - began, len(self.attempts) + 1
-            price = own.access.price
+            price = settings.access.price
             attempt = make_attempt(
-                own.name, number, outcome, turn, most, price, seconds, charged=charged
+                settings.name, number, outcome, turn, most, price, seconds, charged=charged
             )
             self.attempts.append(attempt)
 
@@ -124,7 +129,7 @@ class Conversation:
         """
         self._messages += self._protocol.results(results)
 
-    def _most_tokens(self) -> tuple[int, int]:
+    def _count_most_tokens(self) -> tuple[int, int]:
         """Return the most tokens that the conversation so far and an answer can have."""
         sent = [
             {"role": "system", "content": self._settings.system},
@@ -135,7 +140,7 @@ class Conversation:
         # them.
         return len(json.dumps(sent, default=str)) // 2 + 500, self._settings.max_tokens
 
-    def _turn_failure(self, failure: ApiFailure) -> TurnFailed:
+    def _make_turn_failure(self, failure: ApiFailure) -> TurnFailed:
         if failure.status is None:
             return TurnFailed(f"{self._settings.name} {failure.text}")
         wait = min(failure.wait or 0.0, MAX_RETRY_AFTER) if failure.status in _THROTTLED else None

@@ -117,9 +117,9 @@ def parse_endpoint(name: str, table: Mapping[str, Any]) -> ModelEndpoint:
     return ModelEndpoint(
         name,
         **texts,
-        price=_price(table.get("price")),
-        timeout=None if timeout is None else _number(timeout, "timeout", 1, 3600),
-        attempts=int(_number(table.get("attempts", 3), "attempts", 1, 10)),
+        price=_parse_price(table.get("price")),
+        timeout=None if timeout is None else _parse_number(timeout, "timeout", 1, 3600),
+        attempts=int(_parse_number(table.get("attempts", 3), "attempts", 1, 10)),
         structured=structured,
     )
 
@@ -131,34 +131,32 @@ def parse_endpoints(
 
     command_roles: names of commands, with their roles. Raises ValueError, which says what is wrong.
     """
-    found: dict[str, ModelEndpoint] = {}
+    endpoints: dict[str, ModelEndpoint] = {}
     for name, table in tables.items():
         if name in command_roles:
             raise ValueError(f"{name!r} names both a model and one of {command_roles[name]}")
         try:
-            found[name] = parse_endpoint(name, table)
+            endpoints[name] = parse_endpoint(name, table)
         except ValueError as error:
             raise ValueError(f"models.{name}: {error}") from None
-    return found
+    return endpoints
 
 
 def parse_roles(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return who answers in which role, in order. Raises ValueError, which says what is wrong."""
-    found: dict[str, tuple[str, ...]] = {}
+    roles: dict[str, tuple[str, ...]] = {}
     for role, names in table.items():
         if role not in MODEL_ROLES:
             raise ValueError(f"roles.{role} is no role; there is {', '.join(MODEL_ROLES)}")
         name_list = [names] if isinstance(names, str) else names
-        if (
-            not isinstance(name_list, list)
-            or not name_list
-            or not all(isinstance(name, str) and name for name in name_list)
-        ):
+        if not isinstance(name_list, list) or not name_list:
+            raise ValueError(f"roles.{role} is no list of names")
+        if not all(isinstance(name, str) and name for name in name_list):
             raise ValueError(f"roles.{role} is no list of names")
         if any("," in name for name in name_list):
             raise ValueError(f"roles.{role} has a name with a comma")
-        found[role] = tuple(name_list)
-    return found
+        roles[role] = tuple(name_list)
+    return roles
 
 
 def check_address(address: str) -> None:
@@ -179,15 +177,15 @@ def check_address(address: str) -> None:
         )
 
 
-def _price(value: object) -> tuple[float, float] | None:
+def _parse_price(value: object) -> tuple[float, float] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("price is two numbers: US dollars of a million tokens in and out")
-    return _number(value[0], "price", 0, 1e6), _number(value[1], "price", 0, 1e6)
+    return _parse_number(value[0], "price", 0, 1e6), _parse_number(value[1], "price", 0, 1e6)
 
 
-def _number(value: object, what: str, least: float, most: float) -> float:
+def _parse_number(value: object, what: str, least: float, most: float) -> float:
     # True and False are ints in Python.
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ValueError(f"{what} is no number from {least:g} to {most:g}")
@@ -210,17 +208,17 @@ class NamedModels:
     def resolve(self, name: str) -> ModelEndpoint:
         """Return the endpoint of this name, with its key and proxy.
 
-        Raises InvalidArgument when there is no model of this name or its key cannot be read,
-        Refused when others can read or write the file of the key.
+        Raises InvalidArgument when there is no model of this name, or its key cannot be read.
+        Raises Refused when others can read or write the file of the key.
         """
         endpoint = self.endpoints.get(name)
         if endpoint is None:
             names = ", ".join(sorted(self.endpoints)) or "none"
             hint = f"A person adds it: evolvable role model add. Those named: {names}."
             raise InvalidArgument(f"No model is named {ascii(name[:80])}.", hint)
-        return replace(endpoint, key=self._key(endpoint), proxy=self.proxy)
+        return replace(endpoint, key=self._read_key(endpoint), proxy=self.proxy)
 
-    def _key(self, endpoint: ModelEndpoint) -> str:
+    def _read_key(self, endpoint: ModelEndpoint) -> str:
         if endpoint.key_file:
             return read_key_file(Path(endpoint.key_file).expanduser(), f"model {endpoint.name}")
         if not endpoint.key_env:
@@ -290,13 +288,11 @@ class FallbackModel:
         self.beyond = max(getattr(model, "beyond", 0) for model in self._models)
         prices = [getattr(model, "price", None) for model in self._models]
         known_prices = [price for price in prices if price is not None]
-        # The most expensive, since nothing says which one will answer; unknown if the price of one
-        # is.
-        self.price = (
-            (max(i for i, _ in known_prices), max(o for _, o in known_prices))
-            if len(known_prices) == len(prices)
-            else None
-        )
+        self.price: tuple[float, float] | None = None
+        # Unknown if the price of one is. The highest, since nothing says which one will answer.
+        if len(known_prices) == len(prices):
+            prices_in, prices_out = zip(*known_prices, strict=True)
+            self.price = max(prices_in), max(prices_out)
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the first answer. Raises ProviderError with the reason of each."""
@@ -321,7 +317,10 @@ class FallbackModel:
 
 
 def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
-    """Return a model's answer. Where it reports no attempt, report one of what it told."""
+    """Return a model's answer.
+
+    Where it reports no attempt, report one made of the tokens and the money that it names.
+    """
     report = request.attempted
     if report is None:
         return model.think(request)
@@ -349,23 +348,17 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
             tokens_in, tokens_out = (sum(each[at] for each in tokens) for at in (0, 1))
             if not tokens:
                 tokens_in, tokens_out = most_tokens(request, getattr(model, "beyond", 0))
-            cost, seconds = (
-                sum(dollars) if dollars else None,
-                round(monotonic() - began, 3),
+            cost = sum(dollars) if dollars else None
+            known, seconds = bool(tokens), round(monotonic() - began, 3)
+            attempt = ModelAttempt(
+                model.name, 1, outcome, "", tokens_in, tokens_out, known, cost, seconds
             )
-            report(
-                ModelAttempt(
-                    model.name, 1, outcome, "", tokens_in, tokens_out, bool(tokens), cost, seconds
-                )
-            )
+            report(attempt)
 
 
 def check_plain_http(endpoint: ModelEndpoint) -> str:
     """Return a warning when a key would cross a network in clear, else ''."""
-    if (
-        (endpoint.key_file or endpoint.key_env)
-        and endpoint.url.startswith("http://")
-        and not is_loopback(endpoint.url)
-    ):
+    is_plain = endpoint.url.startswith("http://") and not is_loopback(endpoint.url)
+    if is_plain and (endpoint.key_file or endpoint.key_env):
         return f"the key of {endpoint.name} goes to {host_of(endpoint.url)} unencrypted (http)"
     return ""

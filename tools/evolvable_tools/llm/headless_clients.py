@@ -32,18 +32,9 @@ transcript.
 """
 
 COPILOT = (
-    "copilot",
-    "--output-format",
-    "json",
-    "--stream",
-    "off",
-    "--available-tools=none",
-    "--disable-builtin-mcps",
-    "--no-custom-instructions",
-    "--no-ask-user",
-    "--no-auto-update",
-    "--no-remote",
-    "--no-remote-export",
+    *("copilot", "--output-format", "json", "--stream", "off", "--available-tools=none"),
+    *("--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user", "--no-auto-update"),
+    *("--no-remote", "--no-remote-export"),
 )
 """Copilot CLI that only answers: no tools and no instructions.
 
@@ -51,15 +42,8 @@ It keeps a transcript, and starts the user's servers.
 """
 
 OPENCODE = (
-    "opencode",
-    "run",
-    "--format",
-    "json",
-    "--pure",
-    "--title",
-    "Evolvable",
-    "--agent",
-    "evolvable-review",
+    *("opencode", "run", "--format", "json", "--pure", "--title", "Evolvable"),
+    *("--agent", "evolvable-review"),
 )
 """OpenCode that only answers, as an agent without tools; no plugins. It keeps a transcript."""
 
@@ -75,10 +59,8 @@ person's sign-in.
 
 QWEN = (
     *("qwen", "-o", "json", "--safe-mode", "--chat-recording", "false", "--approval-mode", "plan"),
-    "--exclude-tools",
-    _QWEN_TOOLS.replace(" ", ","),
-    "--system-prompt",
-    "Answer the question. Use no tools.",
+    *("--exclude-tools", _QWEN_TOOLS.replace(" ", ",")),
+    *("--system-prompt", "Answer the question. Use no tools."),
 )
 """Qwen Code that only answers: no tools, servers, hooks, extensions or context of the user's, and
 no transcript.
@@ -107,11 +89,9 @@ def headless_environment(command: Sequence[str]) -> dict[str, str]:
     """Return the variables that a command of `HEADLESS_COMMANDS` needs besides, {} for
     any other.
     """
-    return (
-        {"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE_CONFIG)}
-        if tuple(command) == OPENCODE
-        else {}
-    )
+    if tuple(command) != OPENCODE:
+        return {}
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE_CONFIG)}
 
 
 def command_of(text: str) -> tuple[str, ...]:
@@ -139,9 +119,8 @@ def printed_events(out: str) -> Iterator[dict[str, Any]]:
     whole = parse_json(out)
     if not isinstance(whole, dict | list):
         whole = map(parse_json, out.split("\n"))
-    yield from (
-        part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict)
-    )
+    parts = [whole] if isinstance(whole, dict) else whole
+    yield from (part for part in parts if isinstance(part, dict))
 
 
 def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
@@ -149,7 +128,7 @@ def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
 
     Raises ProviderError for a failure.
     """
-    if (why := _failure(event)) is not None:
+    if (why := _read_failure(event)) is not None:
         hint = "Run it by hand and see whether it is signed in."
         raise ProviderError(f"{client_name} failed: {printable_line(why)}", hint)
     kind, item, part, data = (event.get(key) for key in ("type", "item", "part", "data"))
@@ -157,7 +136,7 @@ def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
     if kind == "result" and ("result" in event or "is_error" in event):
         structured = event.get("structured_output")
         return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
-    # Codex.
+    # Codex: an item may also be a command or a thought.
     if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
         return str(item.get("text"))
     if kind == "text" and isinstance(part, dict) and part.get("type") == "text":  # OpenCode
@@ -167,23 +146,19 @@ def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
     return None
 
 
-def _failure(event: Mapping[str, Any]) -> str | None:
+def _read_failure(event: Mapping[str, Any]) -> str | None:
     """Return why a client says that it failed, None for an event that says no such thing."""
     kind, error, data = event.get("type"), event.get("error"), event.get("data")
     message = error.get("message") if isinstance(error, dict) else None
-    # Codex.
-    if kind == "turn.failed":
+    if kind == "turn.failed":  # Codex
         return str(message or error)
     # Claude Code, and clients that print like it.
     if kind == "result" and event.get("is_error"):
         return str(event.get("result") or message or event.get("subtype"))
     if kind == "error" and isinstance(error, dict):  # OpenCode
         details = error.get("data")
-        return str(
-            (details.get("message") if isinstance(details, dict) else None)
-            or message
-            or error.get("name")
-        )
+        detail = details.get("message") if isinstance(details, dict) else None
+        return str(detail or message or error.get("name"))
     if kind == "session.error" and isinstance(data, dict):  # Copilot CLI
         return str(data.get("message"))
     return None
@@ -192,40 +167,37 @@ def _failure(event: Mapping[str, Any]) -> str | None:
 def report_usage(request: Request, events: Sequence[Mapping[str, Any]]) -> None:
     """Report the tokens and the money that a client's events name, of a failure too."""
     for event in events:
-        usage, money = _usage(event)
+        usage, money = _read_usage(event)
         if usage is None:
             continue
         # Codex counts what was cached with the rest, Claude Code beside it.
-        tokens_in = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
+        tokens_in = sum(_bound_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
         if request.spent is not None and tokens_in:
-            request.spent(int(tokens_in), int(_number(usage.get("output_tokens"))))
+            request.spent(int(tokens_in), int(_bound_number(usage.get("output_tokens"))))
         if request.paid is not None and isinstance(money, int | float):
-            request.paid(_number(money))
+            request.paid(_bound_number(money))
 
 
-def _usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
+def _read_usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
     """Return the tokens that an event names, by Claude Code's names, and the dollars."""
     usage, part = event.get("usage"), event.get("part")
     if event.get("type") in ("result", "turn.completed") and isinstance(usage, dict):
         return usage, event.get("total_cost_usd")
-    tokens = (
-        part.get("tokens")
-        if event.get("type") == "step_finish" and isinstance(part, dict)
-        else None
-    )
-    if not isinstance(tokens, dict) or not isinstance(part, dict):
+    if event.get("type") != "step_finish" or not isinstance(part, dict):
+        return None, None
+    tokens = part.get("tokens")
+    if not isinstance(tokens, dict):
         return None, None
     cache = tokens.get("cache")
-    cached = sum(_number(each) for each in cache.values()) if isinstance(cache, dict) else 0.0
-    got = _number(tokens.get("output")) + _number(tokens.get("reasoning"))
+    cached = sum(_bound_number(each) for each in cache.values()) if isinstance(cache, dict) else 0.0
+    tokens_in = _bound_number(tokens.get("input")) + cached
+    tokens_out = _bound_number(tokens.get("output")) + _bound_number(tokens.get("reasoning"))
     # OpenCode says 0 of a model whose price it does not know.
-    return {
-        "input_tokens": _number(tokens.get("input")) + cached,
-        "output_tokens": got,
-    }, part.get("cost") or None
+    money = part.get("cost") or None
+    return {"input_tokens": tokens_in, "output_tokens": tokens_out}, money
 
 
-def _number(value: object) -> float:
+def _bound_number(value: object) -> float:
     # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the
     # ledger.
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12

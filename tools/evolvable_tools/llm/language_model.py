@@ -42,9 +42,9 @@ class ModelAttempt:
 
     outcome: `answered`, or why there is no answer: `status 429`, `timeout`, `unreachable`, `cut
     off`, `no message`, `too large`, `not asked`. answered_by: the model that the answer names, ''
-    without one. input_tokens, output_tokens: as the API says them; where it does not say them and
-    may have charged for them (known is false), the most it can be. cost: in US dollars, None where
-    the price is unknown. seconds: that it took.
+    without one. input_tokens, output_tokens: as the API says them. Where it says none and may
+    have charged for them, `known` is false and they are the most it can be. cost: in US dollars,
+    None where the price is unknown. seconds: that it took.
     """
 
     model: str
@@ -66,9 +66,9 @@ class LanguageModel(Protocol):
         """The name of the model, such as `anthropic:claude-haiku-5-5`; another model has another
         name.
 
-        Optional attributes: `beyond`, the tokens that it may add to a question; `tries`, how often
-        a question may be charged for; `price`, US dollars for a million tokens in and out, None if
-        it is unknown.
+        Optional attributes. beyond: the tokens that it may add to a question. tries: how often a
+        question may be charged for. price: US dollars for a million tokens in and out, None if it
+        is unknown.
         """
 
     def think(self, request: Request) -> dict[str, Any]:
@@ -94,8 +94,8 @@ class WrongAnswer(ProviderError):
 
 
 _MOST_SHOWN = 200  # characters of a foreign text in a message
-# Each brace in it costs an attempt to parse, so the search in an output of megabytes has to end.
-# Characters at the end of a text in which an object between other words is looked for.
+# Characters at the end of a text in which an object between other words is looked for. Each brace
+# costs an attempt to parse, so the search in an output of megabytes has to end.
 _SEARCHED = 20_000
 _AGAIN = "Ask again; if it stays so, choose another model."
 
@@ -108,17 +108,16 @@ def parse_answer(
     A text is one object, or has objects between other words. Raises WrongAnswer when there are
     objects and none fits, with the last; ProviderError when there is no object at all.
     """
-    found = [each for text in texts for each in _objects(text)]
+    objects = [each for text in texts for each in _read_objects(text)]
     # The last object that fits: a model may draft an answer or repeat the question before it
     # answers.
-    for answer in found[::-1]:
+    for answer in objects[::-1]:
         if not schema_problem(answer, schema):
             return answer
-    if found:
+    if objects:
+        problem = schema_problem(objects[-1], schema)
         raise WrongAnswer(
-            f"{model_name} answered by another schema: {schema_problem(found[-1], schema)}.",
-            _AGAIN,
-            found[-1],
+            f"{model_name} answered by another schema: {problem}.", _AGAIN, objects[-1]
         )
     excerpt = printable_line(texts[-1]) if texts else ""
     raise ProviderError(
@@ -172,10 +171,9 @@ def most_tokens(request: Request, beyond: int = 0) -> tuple[int, int]:
 
     beyond: added by the model's own program.
     """
+    size = len(prompt_text(request).encode("utf-8", "replace"))
     # A token has two bytes or more in every script but rare ones; English has four.
-    return len(
-        prompt_text(request).encode("utf-8", "replace")
-    ) // 2 + 500 + beyond, request.max_tokens
+    return size // 2 + 500 + beyond, request.max_tokens
 
 
 def parse_json(text: str) -> Any:
@@ -186,7 +184,7 @@ def parse_json(text: str) -> Any:
         return None
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _read_objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a text in order; of an object inside another only the outer."""
     whole = parse_json(text)
     if isinstance(whole, dict):
@@ -197,12 +195,12 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     at = tail.find("{")
     while at >= 0:
         try:
-            found, end = decoder.raw_decode(tail, at)
+            value, end = decoder.raw_decode(tail, at)
         except (ValueError, RecursionError):
             # No object begins here; the search goes on behind this brace.
             end = at + 1
         else:
-            yield found
+            yield value
         at = tail.find("{", end)
 
 
@@ -255,11 +253,11 @@ class NamedCommand:
             return self.argv
         # A bare first word is a program on the PATH, whatever lies in the folder.
         return tuple(
-            word if i == 0 and not Path(word).parent.name else self._word(word)
-            for i, word in enumerate(self.argv)
+            word if place == 0 and not Path(word).parent.name else self._resolve_word(word)
+            for place, word in enumerate(self.argv)
         )
 
-    def _word(self, word: str) -> str:
+    def _resolve_word(self, word: str) -> str:
         path = Path(self.folder) / word
         return str(path) if not Path(word).is_absolute() and path.is_file() else word
 
@@ -278,11 +276,12 @@ class NamedCommands:
     def get(self, name: str) -> NamedCommand:
         """Return the command of this name.
 
-        Raise Refused when the person named none so, or when it is a command.
+        Raise Refused where the person gave no command this name, and for a command line in place of
+        a name.
         """
-        found = self.commands.get(name)
-        if found is not None:
-            return found
+        command = self.commands.get(name)
+        if command is not None:
+            return command
         known_names = f" Those named: {', '.join(sorted(self.commands))}." if self.commands else ""
         # A path or a command line where a name belongs: an agent may have tried to choose what runs
         # here.
@@ -292,7 +291,4 @@ class NamedCommands:
                 "named by a person."
             )
             raise Refused(text, f"{self.hint}{known_names}")
-        raise Refused(
-            f"No {self.role} is named {ascii(name[:80])}.",
-            f"{self.hint}{known_names}",
-        )
+        raise Refused(f"No {self.role} is named {ascii(name[:80])}.", f"{self.hint}{known_names}")

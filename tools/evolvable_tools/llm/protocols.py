@@ -54,7 +54,7 @@ _NO_KEY = "none"
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """How a model behind an API is reached. It can be pickled, and hashed.
+    """The access to a model behind an API. It can be pickled, and hashed.
 
     name: that a person gave it. address: '' for the provider's own. price: US dollars of a million
     tokens in and out, None where it is unknown. structured: see STRUCTURED. key, proxy: once they
@@ -96,8 +96,8 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What one request asks. messages: in the protocol's own form. tools: name, description and
-    input_schema of each.
+    """The content of one request. messages: in the protocol's own form. tools: name, description
+    and input_schema of each.
 
     schema: of the answer, an object; None for any text.
     """
@@ -139,7 +139,7 @@ class ModelTurn:
 
 
 class ApiProtocol:
-    """What the protocols share.
+    """The base of the protocols.
 
     A client may be of either kind: an answer of the asynchronous one is awaited.
     """
@@ -188,7 +188,7 @@ class AnthropicMessages(ApiProtocol):
             more["tools"] = [dict(tool) for tool in request.tools]
         if request.schema is not None:
             # The API knows a part of JSON schema; the SDK rewrites the rest into descriptions.
-            schema = import_module(self.package).transform_schema(_plain(request.schema))
+            schema = import_module(self.package).transform_schema(_copy_plain(request.schema))
             more["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return client.messages.create(
             model=self.access.model,
@@ -208,8 +208,9 @@ class AnthropicMessages(ApiProtocol):
             raise NoMessage
         blocks = blocks if isinstance(blocks, list) else []
         usage, details = getattr(answer, "usage", None), getattr(answer, "stop_details", None)
-        tokens_in, tokens_out = _tokens(usage, "input_tokens", "output_tokens")
-        cache_created, cache_read = _tokens(
+        why = getattr(details, "explanation", None) or getattr(details, "category", None) or ""
+        tokens_in, tokens_out = _read_tokens(usage, "input_tokens", "output_tokens")
+        cache_created, cache_read = _read_tokens(
             usage, "cache_creation_input_tokens", "cache_read_input_tokens"
         )
         if tokens_in is not None:
@@ -219,19 +220,17 @@ class AnthropicMessages(ApiProtocol):
         uses = [
             ToolUse(block.id, block.name, block.input)
             for block in blocks
-            if _type(block) == "tool_use"
+            if _type_of(block) == "tool_use"
         ]
         return ModelTurn(
-            "".join(str(block.text) for block in blocks if _type(block) == "text"),
+            "".join(str(block.text) for block in blocks if _type_of(block) == "text"),
             # Uses of an answer that was cut off may be incomplete.
             tuple(uses) if stop == "tool_use" else (),
             tokens_in,
             tokens_out,
             goes_on=stop == "pause_turn",
             refused=stop == "refusal",
-            why=str(
-                getattr(details, "explanation", None) or getattr(details, "category", None) or ""
-            ),
+            why=str(why),
             cut_off=stop == "max_tokens",
             by=_model_of(answer),
         )
@@ -262,15 +261,15 @@ class OpenAIChat(ApiProtocol):
         more: dict[str, Any] = {limit: request.max_tokens}
         if request.tools:
             more["tools"] = [
-                {"type": "function", "function": _function(tool)} for tool in request.tools
+                {"type": "function", "function": _describe_function(tool)} for tool in request.tools
             ]
         if request.schema is not None and self.access.structured != "text":
-            form: Any = {"name": "answer", "schema": _plain(request.schema)}
-            form = {"type": "json_schema", "json_schema": form}
-            more["response_format"] = (
-                form if self.access.structured == "schema" else {"type": "json_object"}
-            )
-        messages = [{"role": "system", "content": _instructions(request)}, *request.messages]
+            form: dict[str, Any] = {"type": "json_object"}
+            if self.access.structured == "schema":
+                named_schema = {"name": "answer", "schema": _copy_plain(request.schema)}
+                form = {"type": "json_schema", "json_schema": named_schema}
+            more["response_format"] = form
+        messages = [{"role": "system", "content": _make_instructions(request)}, *request.messages]
         return client.chat.completions.create(model=self.access.model, messages=messages, **more)
 
     def read(self, answer: Any) -> ModelTurn:
@@ -281,13 +280,16 @@ class OpenAIChat(ApiProtocol):
         if message is None:
             raise NoMessage
         text, declined = getattr(message, "content", None), getattr(message, "refusal", None)
+        uses = [
+            ToolUse(
+                str(call.id), str(call.function.name), _parse_arguments(call.function.arguments)
+            )
+            for call in _list_calls(message)
+        ]
         return ModelTurn(
             text if isinstance(text, str) else "",
-            tuple(
-                ToolUse(str(call.id), str(call.function.name), _arguments(call.function.arguments))
-                for call in _calls(message)
-            ),
-            *_tokens(getattr(answer, "usage", None), "prompt_tokens", "completion_tokens"),
+            tuple(uses),
+            *_read_tokens(getattr(answer, "usage", None), "prompt_tokens", "completion_tokens"),
             refused=bool(declined) or stop == "content_filter",
             why=str(declined or ""),
             cut_off=stop == "length",
@@ -298,7 +300,7 @@ class OpenAIChat(ApiProtocol):
         """Return the messages that an answer stands as in the next request."""
         message = answer.choices[0].message
         message_fields: dict[str, Any] = {"role": "assistant", "content": message.content}
-        if calls := _calls(message):
+        if calls := _list_calls(message):
             message_fields["tool_calls"] = [
                 {
                     "id": call.id,
@@ -330,22 +332,22 @@ class OpenAIResponses(ApiProtocol):
             # `strict` needs schemas in which every property is required, which those of tools are
             # not.
             more["tools"] = [
-                {"type": "function", **_function(tool), "strict": False} for tool in request.tools
+                {"type": "function", **_describe_function(tool), "strict": False}
+                for tool in request.tools
             ]
             # Nothing is stored at the provider, so the model's reasoning has to travel with the
             # conversation.
             more["include"] = ["reasoning.encrypted_content"] if is_openai(self.access.url) else []
         if request.schema is not None:
-            form: dict[str, Any] = {
-                "type": "json_object" if self.access.structured == "object" else "text"
-            }
+            is_object = self.access.structured == "object"
+            form: dict[str, Any] = {"type": "json_object" if is_object else "text"}
             if self.access.structured == "schema":
-                schema = _plain(request.schema)
+                schema = _copy_plain(request.schema)
                 form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
             more["text"] = {"format": form}
         return client.responses.create(
             model=self.access.model,
-            instructions=_instructions(request),
+            instructions=_make_instructions(request),
             input=request.messages,
             max_output_tokens=request.max_tokens,
             store=False,
@@ -357,19 +359,19 @@ class OpenAIResponses(ApiProtocol):
         items = getattr(answer, "output", None)
         if not isinstance(items, list):
             raise NoMessage
-        contents = [item.content for item in items if _type(item) == "message"]
+        contents = [item.content for item in items if _type_of(item) == "message"]
         parts = [part for content in contents if isinstance(content, list) for part in content]
-        declined = [str(part.refusal) for part in parts if _type(part) == "refusal"]
+        declined = [str(part.refusal) for part in parts if _type_of(part) == "refusal"]
         reason = getattr(getattr(answer, "incomplete_details", None), "reason", None)
         uses = [
-            ToolUse(str(item.call_id), str(item.name), _arguments(item.arguments))
+            ToolUse(str(item.call_id), str(item.name), _parse_arguments(item.arguments))
             for item in items
-            if _type(item) == "function_call"
+            if _type_of(item) == "function_call"
         ]
         return ModelTurn(
-            "".join(str(part.text) for part in parts if _type(part) == "output_text"),
+            "".join(str(part.text) for part in parts if _type_of(part) == "output_text"),
             tuple(uses),
-            *_tokens(getattr(answer, "usage", None), "input_tokens", "output_tokens"),
+            *_read_tokens(getattr(answer, "usage", None), "input_tokens", "output_tokens"),
             refused=bool(declined) or reason == "content_filter",
             why=declined[0] if declined else "",
             cut_off=reason == "max_output_tokens",
@@ -408,11 +410,10 @@ def package_of(protocol: str) -> str:
 def open_client(
     access: ApiAccess, timeout: float, model_name: str, *, asynchronous: bool = False
 ) -> Any:
-    """Return the client of an SDK, which asks once and has only what it is given here. timeout:
-    seconds for an answer.
+    """Return the client of an SDK, which asks once and reads no settings of its own.
 
-    model_name: the model in messages. Raises ProviderError without a usable key, without the
-    package, and for a proxy or an address that is invalid.
+    timeout: seconds for an answer. model_name: the model in messages. Raises ProviderError without
+    a usable key, without the package, and for a proxy or an address that is invalid.
     """
     access.check_key(model_name)
     protocol = protocol_of(access)
@@ -455,18 +456,18 @@ def user_message(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text.encode("utf-8", "replace").decode("utf-8")}
 
 
-def _instructions(request: ApiRequest) -> str:
+def _make_instructions(request: ApiRequest) -> str:
     if request.schema is None:
         return request.system
     return instructions_with_schema(Request(request.system, "", request.schema))
 
 
-def _plain(schema: Mapping[str, Any]) -> Any:
+def _copy_plain(schema: Mapping[str, Any]) -> Any:
     # Plain dicts and lists: the SDKs do not take every Mapping.
     return json.loads(json.dumps(schema))
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": tool["name"],
         "description": tool["description"],
@@ -478,18 +479,20 @@ def _result_text(text: str, wrong: bool) -> str:
     return f"Error: {text}" if wrong else text
 
 
-def _type(part: object) -> object:
+def _type_of(part: object) -> object:
     return getattr(part, "type", "")
 
 
-def _calls(message: Any) -> list[Any]:
+def _list_calls(message: Any) -> list[Any]:
     # Only functions are offered, so another kind of call has no tool here.
     return [
-        call for call in (getattr(message, "tool_calls", None) or ()) if _type(call) == "function"
+        call
+        for call in (getattr(message, "tool_calls", None) or ())
+        if _type_of(call) == "function"
     ]
 
 
-def _arguments(text: object) -> Any:
+def _parse_arguments(text: object) -> Any:
     # A call without arguments may have an empty text.
     return parse_json(text) if isinstance(text, str) and text.strip() else {}
 
@@ -498,11 +501,11 @@ def _model_of(answer: object) -> str:
     return printable_line(str(getattr(answer, "model", None) or ""))
 
 
-def _tokens(usage: object, *names: str) -> tuple[int | None, int | None]:
+def _read_tokens(usage: object, *names: str) -> tuple[int | None, int | None]:
     """Return two numbers of tokens that an API says, None for anything else."""
     tokens_in, tokens_out = (getattr(usage, name, None) for name in names)
-    return _token_count(tokens_in), _token_count(tokens_out)
+    return _check_count(tokens_in), _check_count(tokens_out)
 
 
-def _token_count(value: object) -> int | None:
+def _check_count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 10**12 else None

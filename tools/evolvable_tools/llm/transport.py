@@ -70,7 +70,7 @@ class RequestRules:
 
     proxy: for addresses that are not of this machine. seconds: from a request to the end of its
     answer, None without a limit. max_bytes: of an answer. passes: the other headers of a request
-    are sent too, and answers are passed on as they come; without it each request has the headers of
+    are sent too, and answers are passed on as they come. Without it each request has the headers of
     the rules alone.
     """
 
@@ -177,10 +177,9 @@ def _client_options(
         url = httpx2.URL(rules.address)
     except (ValueError, httpx2.InvalidURL):
         raise InvalidAddress("the address is none") from None
+    proxy_address = None if is_loopback(rules.address) else rules.proxy
     try:
-        proxy = (
-            httpx2.Proxy(rules.proxy) if rules.proxy and not is_loopback(rules.address) else None
-        )
+        proxy = httpx2.Proxy(proxy_address) if proxy_address else None
     except (ValueError, httpx2.InvalidURL):
         raise InvalidProxy("the proxy is none") from None
     options = {
@@ -197,9 +196,7 @@ def _client_options(
 
 @lru_cache(maxsize=1)
 def _certificates() -> "ssl.SSLContext":
-    """Return the trusted certificates, read once in a process: it takes 40 ms, and each trial opens
-    a client.
-    """
+    """Return the trusted certificates, read once in a process, since each trial opens a client."""
     from httpx2 import create_ssl_context
 
     return create_ssl_context(trust_env=False)
@@ -208,12 +205,11 @@ def _certificates() -> "ssl.SSLContext":
 def _request_hook(
     rules: RequestRules, server: tuple[str, str, int | None]
 ) -> "Callable[[httpx2.Request], None]":
-    """Return the function through which every request goes last, each hop of a redirect too. It
-    alone sets the key.
+    """Return the function that every request passes last, each hop of a redirect too.
 
-    The SDKs add the headers of ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS, which a
-    project's configuration may set: another key among them would send the prompts to a stranger's
-    account. So all headers are replaced.
+    It alone sets the key. The SDKs add the headers of ANTHROPIC_CUSTOM_HEADERS and
+    OPENAI_CUSTOM_HEADERS, which a project's configuration may set. Another key among them would
+    send the prompts to a stranger's account. So the function replaces all headers.
     """
 
     def prepare(request: "httpx2.Request") -> None:
@@ -270,10 +266,9 @@ def _bounded_stream(response: "httpx2.Response", rules: RequestRules) -> Any:
         async def aclose(self) -> None:
             await inner.aclose()
 
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
     # The server ignored our accept-encoding.
-    if not rules.passes and response.headers.get(
-        "content-encoding", "identity"
-    ).strip().lower() not in ("", "identity"):
+    if not rules.passes and encoding not in ("", "identity"):
         raise AnswerTooLarge("answered in a compressed form that was not asked for")
     length = response.headers.get("content-length", "0")
     _check_size(int(length) if length.isdigit() else 0, rules.max_bytes)

@@ -73,28 +73,20 @@ def classify_verdict(text: str) -> Outcome | None:
     # Most messages have no word of a verdict, which one search over their beginning tells.
     if not _WORDS["hint"].search(text, 0, 10 * MAX_WORDS):
         return None
-    found = set()
-    own = (
-        re.sub(
-            r"[^\S\n]+",
-            " ",
-            _without_quotes(text),
-        )
-        .casefold()
-        .strip()[:MAX_WORDS]
-    )
-    for sentence in _SENTENCE.split(own):
+    one_spaced = re.sub(r"[^\S\n]+", " ", _replace_quotes(text))
+    verdicts = set()
+    for sentence in _SENTENCE.split(one_spaced.casefold().strip()[:MAX_WORDS]):
         # A question says nothing of how the work ended.
         if not sentence.rstrip().endswith("?"):
             for clause in _CLAUSE.split(sentence):
-                found.add(_of(clause.strip(" .!")))
-    found.discard(None)
-    if len(found) > 1:
+                verdicts.add(_judge_clause(clause.strip(" .!")))
+    verdicts.discard(None)
+    if len(verdicts) > 1:
         return Outcome.UNKNOWN
-    return found.pop() if found else None
+    return verdicts.pop() if verdicts else None
 
 
-def _of(clause: str) -> Outcome | None:
+def _judge_clause(clause: str) -> Outcome | None:
     if _WORDS["bad_clause"].fullmatch(clause):
         return Outcome.FAILED
     return Outcome.SUCCEEDED if _WORDS["good_clause"].fullmatch(clause) else None
@@ -102,7 +94,7 @@ def _of(clause: str) -> Outcome | None:
 
 # Several functions below ask about one message.
 @lru_cache(8)
-def _without_quotes(text: str) -> str:
+def _replace_quotes(text: str) -> str:
     """Return the beginning of a message in its lines, with a mark for each quote, without what is
     pasted below.
     """
@@ -117,7 +109,7 @@ def _without_quotes(text: str) -> str:
 
 def unquoted_text(text: str) -> str:
     """Return the beginning of a message on one line, without quotes and pasted texts."""
-    return " ".join(_without_quotes(text).replace("…", " ")[:MAX_READ].split())
+    return " ".join(_replace_quotes(text).replace("…", " ")[:MAX_READ].split())
 
 
 def corrects(text: str, is_answer: bool = False) -> bool:
@@ -160,6 +152,9 @@ _TESTS, _TESTS_OF = (
     frozenset(_TABLES["programs"][name].split()) for name in ("tests", "with_test")
 )
 """Programs that run tests, and those whose tests are run by their argument `test`."""
+
+_TESTS_NOTHING = frozenset(("--help", "--version", "--collect-only", "--co", "--list", "--no-run"))
+"""Options with which a run executes no test."""
 
 # Options that change what a run of tests prints and not what it tests, so that runs with and
 # without them compare.
@@ -234,24 +229,21 @@ class SessionEnds:
             if run.at > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
         tests = (
-            _test_signal(runs, [run for run in self.runs if run.test == test])
+            _judge_runs(runs, [run for run in self.runs if run.test == test])
             for test, runs in within.items()
         )
         # After a reset the commits before it are gone; only those after the last one count.
         undone = max((first, *self.undone[-1:]))
         commits = [commit for at, commit in self.commits if at > undone and commit.turn <= end]
         # A verdict is on work of the session, so it has to come after the first call of a tool.
-        begun = next(
-            iter(self.worked[bisect_left(self.worked, first[0]) :]),
-            math.inf,
-        )
+        begun = next(iter(self.worked[bisect_left(self.worked, first[0]) :]), math.inf)
         words = [word for word in self.words if word.turn <= end and begun < word.span]
         # People may change their minds, so the last verdict counts.
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
 
-def _test_signal(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | None:
+def _judge_runs(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | None:
     """Return the signal of the runs of one test. within: those that count.
 
     It failed and passes now, or passed and fails now, or ran again and still fails.
@@ -313,7 +305,7 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
         # Without a result nothing shows that the command ran.
         for number, simple in enumerate(call.commands if call.result is not None else ()):
             at: Moment = (call.span.index, number)
-            test = _test_of(simple)
+            test = _name_test(simple)
             if test is not None and (passed := _has_passed(call, simple)) is not None:
                 runs.append(_Run(at, call.span.turn, test, passed, call.span.copied))
             elif _is_commit(simple) and not call.span.copied and _has_committed(call, simple):
@@ -331,7 +323,7 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
     return SessionEnds(tuple(runs), tuple(commits), tuple(undone), tuple(words), worked)
 
 
-def _test_of(simple: SimpleCommand) -> str | None:
+def _name_test(simple: SimpleCommand) -> str | None:
     """Return the name of a run of tests, the same for each run of them; None for
     another command.
     """
@@ -341,21 +333,13 @@ def _test_of(simple: SimpleCommand) -> str | None:
     if words[0] in ("python", "python3") and words[1:3] in (["-m", "pytest"], ["-m", "unittest"]):
         words = words[2:]
     elif words[0] in _TESTS_OF and (words[1:2] == ["run"] or words[1:2] == ["nextest"]):
-        words = [
-            words[0],
-            "test" if words[1] == "nextest" else words[2] if len(words) > 2 else "",
-            *words[3:],
-        ]
-    alone = words[0] in _TESTS or words[0] == "unittest"
-    if not alone and not (
-        words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"
-    ):
+        script = words[2] if len(words) > 2 else ""
+        words = [words[0], "test" if words[1] == "nextest" else script, *words[3:]]
+    is_tester = words[0] in _TESTS or words[0] == "unittest"
+    has_test = words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"
+    if not is_tester and not has_test:
         return None
-    # Such a run tests nothing.
-    if any(
-        word in ("--help", "--version", "--collect-only", "--co", "--list", "--no-run")
-        for word in words
-    ):
+    if not _TESTS_NOTHING.isdisjoint(words):
         return None
     return " ".join(word for word in words if not _LOUD.fullmatch(word))
 
@@ -367,10 +351,8 @@ def _has_passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     # A client stopped the output or the program, so its summary is missing.
     if _OUTPUT["stopped"].search(text):
         return None
-    failed, passed = (
-        _OUTPUT["tests_failed"].search(text) is not None,
-        _OUTPUT["tests_passed"].search(text) is not None,
-    )
+    failed = _OUTPUT["tests_failed"].search(text) is not None
+    passed = _OUTPUT["tests_passed"].search(text) is not None
     code = call.exit_code
     if code == BROKEN_PIPE:
         return None  # a later program of the pipe had seen enough
@@ -382,8 +364,8 @@ def _has_passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
         return True
     if code and simple.fails_with_line:
         return False
-    # The exit code is another command's, so the summary of the tests counts: a bad one always, a
-    # good one only where nothing but the end of a pipe stands between them and the end of the line.
+    # The exit code is another command's, so the summary of the tests counts. A bad one always does,
+    # a good one only where the line shows what the tests printed.
     if failed:
         return None if passed and not code else False
     return True if passed and not code and simple.is_shown else None
@@ -407,18 +389,16 @@ def closing_verdict(text: str) -> bool | None:
 
 
 def _is_commit(simple: SimpleCommand) -> bool:
-    # A commit that only shows what it would do.
+    # With one of these options git only shows what it would do.
     return git_command(simple) == "commit" and not {"--dry-run", "--help", "-h"} & set(simple.words)
 
 
 def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
     # Part of a line that failed elsewhere may have committed; without its own message nothing shows
     # that.
-    if (
-        call.has_failed
-        or call.result is None
-        or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:])
-    ):
+    if call.has_failed or call.result is None:
+        return False
+    if _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:]):
         return False
     return simple.succeeds_with_line or _OUTPUT["committed"].search(call.result.text) is not None
 
@@ -427,8 +407,11 @@ def _is_undo(simple: SimpleCommand) -> bool:
     if git_command(simple) == "revert":
         return True
     # A reset to an earlier commit takes commits back; one of the index or a file does not.
-    earlier = re.compile(r"(?:HEAD|@)[~^]|ORIG_HEAD|origin/|[0-9a-f]{7,40}$")
-    return git_command(simple) == "reset" and any(earlier.match(word) for word in simple.words)
+    is_reset = git_command(simple) == "reset"
+    return is_reset and any(map(_EARLIER_COMMIT.match, simple.words))
+
+
+_EARLIER_COMMIT = re.compile(r"(?:HEAD|@)[~^]|ORIG_HEAD|origin/|[0-9a-f]{7,40}$")
 
 
 # What a command is, and how it ended
@@ -438,7 +421,7 @@ def is_check(command: str) -> bool:
     """Return whether the exit code of a command says if the work is right: tests, types, lint,
     build.
     """
-    return any(_COMMANDS["check"].search(text) for text in _command_texts(command))
+    return any(_COMMANDS["check"].search(text) for text in _list_commands(command))
 
 
 def is_passed_check(command: str) -> bool:
@@ -456,21 +439,22 @@ def is_passed_check(command: str) -> bool:
 @lru_cache(64)
 def only_looks(command: str) -> bool:
     """Return whether a command only shows something, which is no step of a procedure."""
-    texts = _command_texts(command)
+    texts = _list_commands(command)
     return bool(texts) and all(_COMMANDS["look"].search(text) for text in texts)
 
 
 @lru_cache(64)
-def _command_texts(command: str) -> tuple[str, ...]:
+def _list_commands(command: str) -> tuple[str, ...]:
     """Return the simple commands of a line as texts, without changes of folder and pipes that only
     show.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for simple in simple_commands(command):
         # A viewer at the end of a pipe only shortens what the command prints.
-        if simple.program != "cd" and not (found and simple.piped and simple.program in VIEWERS):
-            found.append(" ".join(simple.words))
-    return tuple(found)
+        only_shows = texts and simple.piped and simple.program in VIEWERS
+        if simple.program != "cd" and not only_shows:
+            texts.append(" ".join(simple.words))
+    return tuple(texts)
 
 
 def undoes(command: str) -> bool:
@@ -511,12 +495,10 @@ def ended_badly(command: str, text: str, is_error: bool) -> bool:
 
 
 def _found_nothing(command: str, text: str) -> bool:
-    last = _command_texts(command)[-1:]
-    # The output apart from the lines that the client adds is empty.
-    return not _OUTPUT["client_lines"].sub(
-        "",
-        text[:2_000],
-    ).strip() and any(map(_COMMANDS["search"].search, last))
+    """Return whether the last command of a line is a search that printed nothing."""
+    printed = _OUTPUT["client_lines"].sub("", text[:2_000]).strip()
+    last = _list_commands(command)[-1:]
+    return not printed and any(map(_COMMANDS["search"].search, last))
 
 
 def was_refused(text: str) -> bool:

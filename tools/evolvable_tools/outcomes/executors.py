@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
 
 LOADING = frozenset(("skill", "read", "load_skill", "preloaded", "agent"))
-"""How a document gets before a model: the client's own tool, reading the file, our tool, the start
-of an agent that has the skill, and the start of an agent itself.
+"""Ways in which a model gets a document: the client's own tool, reading the file, and our tool; the
+start of an agent that has the skill, and of an agent itself.
 """
 
 USING = frozenset(("skill", "attributed", "file", "script", "step", "delegated", "agent"))
-"""Signs that a skill was followed: it was called by its name, the client attributes a step to it,
-another of its files was opened, one of its scripts ran, a command of its document ran after it was
-loaded, or its agent was started after that. An agent is used when it is started.
+"""Signs that a skill was followed. It was called by its name, or the client attributes a step to
+it. Another of its files was opened, or one of its scripts ran. After it was loaded, a command of
+its document ran, or its agent was started. An agent is used when it is started.
 """
 
 UNKNOWN = "unknown"
@@ -86,8 +86,7 @@ class VersionUse:
         Where another session had the span first, the sign counts there.
         """
         if here.copied:
-            # The other session counts the sign; here it only tells that the document is before the
-            # model.
+            # The other session counts the sign; here it only shows that the model has the document.
             self.inherited |= how in LOADING
             return
         self.own = True
@@ -100,18 +99,16 @@ class VersionUse:
 
     def signals(self, ends: SessionEnds) -> tuple[OutcomeSignal, ...]:
         """Return the signals of its end: those after its first use, up to TURNS after its last."""
-        return (
-            ends.between(self.first_use, self.last_turn + TURNS)
-            if self.first_use is not None
-            else ()
-        )
+        if self.first_use is None:
+            return ()
+        return ends.between(self.first_use, self.last_turn + TURNS)
 
 
 @dataclass(slots=True)
 class RunningExecutor:
     """One executor while a session is read.
 
-    agent: its resource and version, where the library holds it.
+    agent: its resource and version, where the library holds it. uses: by resource and version.
     """
 
     name: str
@@ -121,7 +118,7 @@ class RunningExecutor:
     first: int
     last_turn: int = 0
     spans: int = 0
-    seen: dict[tuple[int, int], VersionUse] = field(default_factory=dict)
+    uses: dict[tuple[int, int], VersionUse] = field(default_factory=dict)
 
 
 class SessionExecutors:
@@ -135,7 +132,7 @@ class SessionExecutors:
         self._agents = AgentLocator(library, session.project) if session.client != "codex" else None
         self._runs = {run.agent: run for run in session.subagents}
         self._by_call = {run.call_id: run for run in session.subagents if run.call_id}
-        self._found: dict[tuple[str, str], tuple[int, int] | None] = {}
+        self._agent_of_type: dict[tuple[str, str], tuple[int, int] | None] = {}
         self._running: dict[str, RunningExecutor] = {}
         self._begun = set[str]()
 
@@ -144,7 +141,7 @@ class SessionExecutors:
         if span.agent is None:
             return self.main(span)
         run = self._runs.get(span.agent)
-        return self._subagent(run.name if run else UNKNOWN, run.prompt if run else "", span)
+        return self._find_executor(run.name if run else UNKNOWN, run.prompt if run else "", span)
 
     def count(self, span: "Span") -> None:
         """Count a span to its executor."""
@@ -156,13 +153,12 @@ class SessionExecutors:
         """Return the executor that a call started."""
         run = self._by_call.get(call.call_id or "")
         name = run.name if run is not None else (call.input or {}).get("subagent_type")
-        return self._subagent(
-            name if isinstance(name, str) else "", run.prompt if run is not None else "", call
-        )
+        prompt = run.prompt if run is not None else ""
+        return self._find_executor(name if isinstance(name, str) else "", prompt, call)
 
     def main(self, here: "Span") -> RunningExecutor:
         """Return the session itself. here: a span of it, by which its start is dated."""
-        return self._executor_named(MAIN, None, here)
+        return self._get_executor(MAIN, None, here)
 
     def executor_of_fork(self, call: "Span") -> RunningExecutor | None:
         """Return the executor that a call of a skill started, None where the skill came before the
@@ -187,12 +183,12 @@ class SessionExecutors:
         # A skill in a fork runs as a subagent whose first span is the skill's text.
         return self.of(span) if is_fork else None
 
-    def is_delegate(self, agent: int, seen: VersionUse) -> bool:
+    def is_delegate(self, agent: int, use: VersionUse) -> bool:
         """Return whether the version of a skill names this agent as its delegate, or as one of
         several.
         """
-        head = self._head(seen.resource)
-        delegate = delegate_of(self._library, head, seen.version)
+        head = self._read_head(use.resource)
+        delegate = delegate_of(self._library, head, use.version)
         if delegate is None:
             return False
         scopes = self._library.scopes_from(head.scope)
@@ -207,15 +203,14 @@ class SessionExecutors:
             if not executor.spans:
                 continue
             # The main part ends as the session does; a subagent by the signals after its start.
-            end = (
-                outcome
-                if executor.name == MAIN
-                else outcome_of(ends.between((executor.first, -1), executor.last_turn + TURNS))
-            )
+            end = outcome
+            if executor.name != MAIN:
+                last_turn = executor.last_turn + TURNS
+                end = outcome_of(ends.between((executor.first, -1), last_turn))
             uses = tuple(
-                ExecutionUse(*seen.observation_fields, outcome_of(seen.signals(ends)))
-                for seen in executor.seen.values()
-                if seen.own
+                ExecutionUse(*use.observation_fields, outcome_of(use.signals(ends)))
+                for use in executor.uses.values()
+                if use.own
             )
             agent, version = executor.agent or (None, None)
             yield Execution(
@@ -230,18 +225,17 @@ class SessionExecutors:
                 uses,
             )
 
-    def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
-        if (name, prompt) not in self._found:
+    def _find_executor(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
+        if (name, prompt) not in self._agent_of_type:
             # Bounds the memory for a hostile transcript; the further types share one executor.
-            if len(self._found) >= MAX_SUBAGENTS:
-                return self._executor_named(f"subagent:{UNKNOWN}", None, here)
-            self._found[name, prompt] = self._agent(name, prompt, here)
-        agent = self._found[name, prompt]
-        return self._executor_named(
-            str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here
-        )
+            if len(self._agent_of_type) >= MAX_SUBAGENTS:
+                return self._get_executor(f"subagent:{UNKNOWN}", None, here)
+            self._agent_of_type[name, prompt] = self._find_agent(name, prompt, here)
+        agent = self._agent_of_type[name, prompt]
+        full_name = str(self._read_head(agent[0]).ref) if agent else f"subagent:{name}"
+        return self._get_executor(full_name, agent, here)
 
-    def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
+    def _find_agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
         if self._agents is None:
             return None  # Codex has agents of its own, which no folder of the library holds
         if prompt:
@@ -253,7 +247,7 @@ class SessionExecutors:
         version = self._library.store.backend.observations.version_at(head.id, self._moment(here))
         return (head.id, version) if version is not None else None
 
-    def _executor_named(
+    def _get_executor(
         self, name: str, agent: tuple[int, int] | None, here: "Span"
     ) -> RunningExecutor:
         if name not in self._running:
@@ -263,5 +257,5 @@ class SessionExecutors:
             )
         return self._running[name]
 
-    def _head(self, resource: int) -> Head:
+    def _read_head(self, resource: int) -> Head:
         return self._library.store.backend.heads_by_id([resource])[resource]

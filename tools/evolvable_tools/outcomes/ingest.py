@@ -48,23 +48,8 @@ _FENCE = re.compile(
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = frozenset(("", "sh", "bash", "shell", "zsh", "console", "shellsession"))
 _EVERYWHERE = frozenset(
-    (
-        "cd",
-        "ls",
-        "cat",
-        "echo",
-        "mkdir",
-        "rm",
-        "cp",
-        "mv",
-        "export",
-        "git",
-        "python",
-        "python3",
-        "pip",
-        "npm",
-        "sh",
-    )
+    ("cd", "ls", "cat", "echo", "mkdir", "rm", "cp", "mv", "export")
+    + ("git", "python", "python3", "pip", "npm", "sh")
 )
 """Programs that say too little: two words of them are taken in many sessions that never saw the
 skill.
@@ -171,7 +156,7 @@ def taught_by_prompts(
     library: Library, session: "Session", *, home: Path | None = None
 ) -> list[LearnedTask]:
     """Return what the prompts of a session teach the skills that it opened; nothing else of it is
-    kept.
+    stored.
 
     home: as for `record_uses`. Messages that another session had first teach there alone.
     """
@@ -207,17 +192,16 @@ def own_part(
     rows = library.store.backend.transcript_rows
     # Claimed in one transaction: of two processes that read a fork and its origin, one owns each
     # message.
-    foreign = (
-        rows.claim(name, keys)
-        if claim and not library.store.read_only
-        else rows.foreign(name, keys)
-    )
+    claims = claim and not library.store.read_only
+    foreign = rows.claim(name, keys) if claims else rows.foreign(name, keys)
     if earlier is not None:
         foreign |= {key for key in keys if earlier.setdefault(key, name) != name}
     return mark_copies(session, foreign)
 
 
 class _Reading:
+    """A session while it is read: its signals, and the versions that it loaded and used."""
+
     def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
         self._library, self._session = library, session
         self._places = SkillLocator(library, session.project, home)
@@ -225,7 +209,7 @@ class _Reading:
         self._opened = OpenedSkills(library, self._places, self.scopes)
         self._log = library.store.backend.observations
         self._now = library.store.now()
-        self._seen: dict[tuple[int, int], VersionUse] = {}
+        self._version_uses: dict[tuple[int, int], VersionUse] = {}
         self.executors = SessionExecutors(library, session, lambda span: self.moment(span.at))
         self._steps: dict[tuple[int, int], frozenset[Step]] = {}
         self.uses: dict[str, None] = {}
@@ -238,13 +222,9 @@ class _Reading:
             call = by_span.get(span.index)
             self.executors.count(span)
             self._opened.read(span, call)
+            is_skill_text = span.origin == "skill" and span.tool is None
             # The client gave a subagent the text of a skill at its start.
-            if (
-                span.agent is not None
-                and span.skill is not None
-                and span.origin == "skill"
-                and span.tool is None
-            ):
+            if span.agent is not None and span.skill is not None and is_skill_text:
                 self._note_name(span.skill, "preloaded", span)
             if (forked := self.executors.executor_of_typed_fork(span)) is not None:
                 self._read_start(span, forked, self.executors.main(span))
@@ -264,37 +244,34 @@ class _Reading:
         return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
 
     def observations(self) -> Iterator[UsageObservation]:
-        """Yield what was seen of each version."""
-        for seen in self._own_uses():
-            signals = seen.signals(self.ends)
-            yield UsageObservation(
-                *seen.observation_fields, outcome_of(signals), seen.model, signals
-            )
+        """Yield what the session shows of each version."""
+        for use in self._own_uses():
+            signals = use.signals(self.ends)
+            yield UsageObservation(*use.observation_fields, outcome_of(signals), use.model, signals)
 
     @property
     def tells_outcome(self) -> bool:
         """Whether the end of the session says something: not where only its copied part shows what
         it worked by.
         """
-        return not self._seen or any(True for _ in self._own_uses())
+        return not self._version_uses or any(True for _ in self._own_uses())
 
     def _own_uses(self) -> Iterator[VersionUse]:
-        return (seen for seen in self._seen.values() if seen.own)
+        return (use for use in self._version_uses.values() if use.own)
 
     def loaded_skills(self) -> list[LoadedSkill]:
         """Return the skills that were loaded or used, in that order, each once."""
-        found: dict[int, LoadedSkill] = {}
-        for seen in self._own_uses():
-            if seen.is_agent:
+        skills: dict[int, LoadedSkill] = {}
+        for use in self._own_uses():
+            if use.is_agent:
                 continue
-            earlier = found.get(seen.resource)
+            earlier = skills.get(use.resource)
             # A skill of several versions is one skill here; a later version must not hide that it
             # was used.
-            used = seen.is_used or (earlier is not None and earlier.used)
-            found[seen.resource] = LoadedSkill(
-                seen.resource, earlier.turn if earlier else seen.turn, used
-            )
-        return list(found.values())
+            is_used = use.is_used or (earlier is not None and earlier.used)
+            turn = earlier.turn if earlier else use.turn
+            skills[use.resource] = LoadedSkill(use.resource, turn, is_used)
+        return list(skills.values())
 
     def prompts(self, identity: str) -> list[LearnedTask]:
         """Return what the prompts teach the skills that were opened.
@@ -335,16 +312,14 @@ class _Reading:
         if executor.agent is None:
             return
         self._note(*executor.agent, "agent", call, by)
-        for seen in list(self._seen.values()):
-            if (
-                seen.is_in_context
-                and not seen.is_agent
-                and self.executors.is_delegate(executor.agent[0], seen)
-            ):
-                self._note(seen.resource, seen.version, "delegated", call, executor)
+        for use in list(self._version_uses.values()):
+            if not use.is_in_context or use.is_agent:
+                continue
+            if self.executors.is_delegate(executor.agent[0], use):
+                self._note(use.resource, use.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
-        """Note what the parts of a line did of which it is sure that they ran."""
+        """Note what the parts of a line did that are known to have run."""
         if call.result is None:
             return
         for place, simple in enumerate(call.commands):
@@ -359,9 +334,9 @@ class _Reading:
         for path in [] if call.has_failed else read_files([simple])[:20]:
             self._note_file(path, here, place=place)
         steps = steps_of_commands([simple])
-        for seen in list(self._seen.values()) if steps else ():
-            if seen.is_in_context and self._steps_of(seen.resource, seen.version) & set(steps):
-                self._note(seen.resource, seen.version, "step", here, place=place)
+        for use in list(self._version_uses.values()) if steps else ():
+            if use.is_in_context and self._steps_of(use.resource, use.version) & set(steps):
+                self._note(use.resource, use.version, "step", here, place=place)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
         """Note what our own tool answered: whose use or search it was.
@@ -371,8 +346,8 @@ class _Reading:
         if call.has_failed or call.result is None:
             return
         if tool == "find_skill":
-            found = _SEARCH.findall(call.result.text)[:1]
-            self.searches.update(dict.fromkeys([] if call.span.copied else found))
+            search_ids = _SEARCH.findall(call.result.text)[:1]
+            self.searches.update(dict.fromkeys([] if call.span.copied else search_ids))
             return
         # The id of the use stands at the end of an answer; before it there may be text of a skill.
         ids = _USE.findall(call.result.text[-300:])
@@ -398,10 +373,12 @@ class _Reading:
             self._note_live(binding.resource, how, here, executor=executor)
 
     def _note_file(self, path: str, here: "Span", *, ran: bool = False, place: int = 0) -> None:
-        if (found := self._places.by_path(path)) is not None:
-            binding, inside = found
-            how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
-            self._note_live(binding.resource, how, here, place)
+        located = self._places.by_path(path)
+        if located is None:
+            return
+        binding, inside = located
+        how = "read" if inside.casefold() == "skill.md" else "file"
+        self._note_live(binding.resource, "script" if ran else how, here, place)
 
     def _note_live(
         self,
@@ -429,24 +406,19 @@ class _Reading:
 
         executor: by whom, by default the one of the span.
         """
+        at, model = self.moment(here.at), here.model or self._session.model
         # Once for the session and once for the executor.
-        for seen in (self._seen, (executor or self.executors.of(here)).seen):
-            new = VersionUse(
-                resource,
-                version,
-                self.moment(here.at),
-                here.model or self._session.model,
-                here.turn,
-            )
-            seen.setdefault((resource, version), new).note(how, here, place)
+        for uses in (self._version_uses, (executor or self.executors.of(here)).uses):
+            new = VersionUse(resource, version, at, model, here.turn)
+            uses.setdefault((resource, version), new).note(how, here, place)
 
     def _steps_of(self, resource: int, version: int) -> frozenset[Step]:
         key = (resource, version)
         if key not in self._steps:
-            self._steps[key] = self._shown_steps(resource, version)
+            self._steps[key] = self._read_steps(resource, version)
         return self._steps[key]
 
-    def _shown_steps(self, resource: int, version: int) -> frozenset[Step]:
+    def _read_steps(self, resource: int, version: int) -> frozenset[Step]:
         head = self._library.store.backend.heads_by_id([resource]).get(resource)
         if head is None or head.kind is not Kind.SKILL:
             return frozenset()

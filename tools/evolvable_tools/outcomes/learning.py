@@ -2,13 +2,14 @@
 
 A quarter of the labels is held out: lookup is measured with them, and neither they nor near
 duplicates are learned. A session teaches the message that a person typed before a skill was loaded,
-and only where the end of that use is verified; `past_prompts` says what transcripts alone teach,
-where the person opted in. No text of a skill, a model, a tool or a file is ever learned.
+and only where the end of that use is verified. What transcripts alone teach, where the person opted
+in, is in `past_prompts`. No text of a skill, a model, a tool or a file is ever learned.
 """
 
 import hashlib
+import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ MAX_TAUGHT = 3
 """Skills that one session teaches a task at most."""
 
 HELD_OUT = 4
-"""Of so many labels of a person one is held out, chosen by the hash of its words."""
+"""One of so many labels of a person is held out, chosen by the hash of its words."""
 
 FOUND_AMONG = 5
 """A session teaches a task only to a skill that its words alone find among so many, or that the
@@ -105,18 +106,17 @@ def learn_from_session(
 
     Returns how many tasks that is. loaded: what the session showed. A skill that was loaded for the
     same message before the right one, and not followed, gets the task against it. scopes: of the
-    session's projects and of the user; no other scope's skills learn. the task against it. scopes:
-    of the session's projects and of the user; no other scope's skills learn.
+    session's projects and of the user; no other scope's skills learn.
     """
     heads = library.store.backend.heads_by_id(skill.resource for skill in loaded)
-    right = _verified_successes(library, identity, own_skills(library, heads.values(), scopes))
+    right = _find_verified_successes(library, identity, own_skills(library, heads.values(), scopes))
     tasks: list[LearnedTask] = []
     held_out = library.store.backend.learned.held_out() if right else []
     for at, skill in enumerate(loaded):
         # One session must not decide about many skills.
         if skill.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
             continue
-        typed = _typed_text(session, skill.turn)
+        typed = _join_typed(session, skill.turn)
         # The secrets go before the text is cut: half a secret would not be found.
         text = shorten_task(library.redact(typed))
         head = heads[skill.resource]
@@ -128,18 +128,18 @@ def learn_from_session(
             continue
         attempt = right[skill.resource]
         about = (text, attempt.at, TaskSource.SESSION, identity, attempt.link)
-        tasks.append(_task(skill.resource, *about, against=False))
+        tasks.append(_make_task(skill.resource, *about, against=False))
         # Loaded for the same message and not followed: the task counts against these.
         before = (
             other.resource for other in loaded[:at] if other.turn == skill.turn and not other.used
         )
-        tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
+        tasks += [_make_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
     new = [task for task in tasks if not is_known(library, task, identity)]
     library.store.backend.observations.learn(identity, session.digest, new)
     return len(new)
 
 
-def _task(
+def _make_task(
     resource: int,
     text: str,
     at: str,
@@ -173,7 +173,7 @@ def _is_own(authorship: Authorship) -> bool:
     return not authorship.why or authorship.kind is AuthorKind.AGENT
 
 
-def _verified_successes(
+def _find_verified_successes(
     library: Library, identity: str, heads: Iterable[int]
 ) -> dict[int, Attempt]:
     """Return the resources whose use in this session is verified to have ended well, and that
@@ -192,7 +192,7 @@ def _verified_successes(
     }
 
 
-def _typed_text(session: "Session", turn: int) -> str:
+def _join_typed(session: "Session", turn: int) -> str:
     """Return what a person typed in this turn."""
     return "\n".join(
         span.text
@@ -207,10 +207,8 @@ def is_plausible(library: Library, head: Head, typed: str, text: str) -> bool:
     Otherwise a session that loads one skill for everything would teach it everything.
     """
     command = _COMMAND.match(typed)
-    if (
-        command is not None
-        and command["name"].rpartition(":")[2].casefold() == head.name.casefold()
-    ):
+    called = command["name"].rpartition(":")[2] if command is not None else ""
+    if called.casefold() == head.name.casefold():
         return True
     ranking = library.index.search(text, kind=head.kind, limit=FOUND_AMONG, learned=False)
     return any(match.entry.id == head.id for match in ranking.scored)
@@ -226,7 +224,7 @@ def is_known(library: Library, new: LearnedTask, session: str) -> bool:
     every = learned.tasks_of([new.resource]).get(new.resource, ())
     others = [task for task in every if task.session != session and not task.held_out]
     terms = content_terms(new.task)
-    same = _near_duplicates(terms, (task for task in others if task.against is new.against))
+    same = _find_near_duplicates(terms, (task for task in others if task.against is new.against))
     # A label stays when its session is withdrawn, so it replaces that session's entry.
     if new.source is TaskSource.PERSON:
         for task in same:
@@ -268,7 +266,7 @@ def correct_task(
     if len({head.id for head in heads}) < len(heads):
         raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
     if _is_held_out(library, text):
-        _hold_out(library, _label(library, caller, heads[0], text))
+        _hold_out(library, _make_label(library, caller, heads[0], text))
         library.record(caller, "hold out label", str(heads[0].ref))
         return [
             listed_task
@@ -282,9 +280,9 @@ def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -
     """Let a learned task count for another resource, and against the one that it was for; return
     what is stored.
 
-    The task becomes a label of the person, which is learned. Raises Refused for anybody but a
-    person, NoSuchUse, NoSuchResource, and InvalidArgument for a task that is held out, counts
-    against its resource, or is for it already.
+    The task becomes a label of the person, which is learned. Raises InvalidArgument for a task that
+    is held out, counts against its resource, or is for `right` already. Raises Refused for anybody
+    but a person, NoSuchUse, NoSuchResource.
     """
     check_may_decide(caller, "correct what lookup learned")
     learned = library.store.backend.learned
@@ -304,11 +302,11 @@ def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -
     return _store_labels(library, caller, task.task, [head, *wrong])
 
 
-def _label(
+def _make_label(
     library: Library, caller: Caller, head: Head, text: str, *, against: bool = False
 ) -> LearnedTask:
     at = library.store.now()
-    return _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=against)
+    return _make_task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=against)
 
 
 def _store_labels(
@@ -320,7 +318,8 @@ def _store_labels(
     """
     # The first resource is right, the others are wrong for the task.
     tasks = [
-        _label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)
+        _make_label(library, caller, head, text, against=bool(place))
+        for place, head in enumerate(heads)
     ]
     library.store.backend.learned.add([task for task in tasks if not is_known(library, task, "")])
     library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
@@ -332,8 +331,13 @@ def _store_labels(
     ]
 
 
-def _near_duplicates(terms: frozenset[str], tasks: Iterable[LearnedTask]) -> list[LearnedTask]:
+def _find_near_duplicates(terms: frozenset[str], tasks: Iterable[LearnedTask]) -> list[LearnedTask]:
     return [task for task in tasks if likeness(terms, content_terms(task.task)) >= NEAR_DUPLICATE]
+
+
+def _iterate_tasks(library: Library) -> Iterator[LearnedTask]:
+    learned = library.store.backend.learned
+    return itertools.chain.from_iterable(learned.tasks_of(learned.resources()).values())
 
 
 def _is_held_out(library: Library, text: str) -> bool:
@@ -342,15 +346,8 @@ def _is_held_out(library: Library, text: str) -> bool:
 
     Where some are learned and others held out, it is held out with all of them.
     """
-    learned, terms = library.store.backend.learned, content_terms(text)
-    near = _near_duplicates(
-        terms,
-        (
-            task
-            for resource_tasks in learned.tasks_of(learned.resources()).values()
-            for task in resource_tasks
-        ),
-    )
+    terms = content_terms(text)
+    near = _find_near_duplicates(terms, _iterate_tasks(library))
     if near:
         return any(task.held_out for task in near)
     # The first byte of the hash: one of four labels, the same one on every machine.
@@ -364,13 +361,8 @@ def _hold_out(library: Library, new: LearnedTask) -> None:
     teaches and tests.
     """
     learned = library.store.backend.learned
-    every = (
-        task
-        for resource_tasks in learned.tasks_of(learned.resources()).values()
-        for task in resource_tasks
-    )
     moved = []
-    for duplicate in _near_duplicates(content_terms(new.task), every):
+    for duplicate in _find_near_duplicates(content_terms(new.task), _iterate_tasks(library)):
         learned.remove(duplicate.id)
         if duplicate.source is TaskSource.PERSON and not (duplicate.held_out or duplicate.against):
             moved.append(replace(duplicate, held_out=True, id=0))
@@ -389,18 +381,16 @@ def list_learned(
     """
     learned = library.store.backend.learned
     if ref is not None:
-        found = _list_tasks(library, [library.store.head(ref, caller.scopes).id])
+        listed = _list_tasks(library, [library.store.head(ref, caller.scopes).id])
     else:
         heads = library.store.backend.heads_by_id(learned.resources()).values()
-        found = _list_tasks(library, [head.id for head in heads if head.scope in caller.scopes])
+        listed = _list_tasks(library, [head.id for head in heads if head.scope in caller.scopes])
     if shows or (caller.decides and not subject_of(caller.via)):
-        return found
-    every = caller.identity.via.startswith("client:")
+        return listed
+    is_shell = caller.identity.via.startswith("client:")
     return [
-        replace(listed_task, task="")
-        if every or listed_task.source == TaskSource.TRANSCRIPT
-        else listed_task
-        for listed_task in found
+        replace(task, task="") if is_shell or task.source == TaskSource.TRANSCRIPT else task
+        for task in listed
     ]
 
 

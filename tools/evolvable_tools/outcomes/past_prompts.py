@@ -1,10 +1,10 @@
 """Prompts that teach where the person opted in: what they typed before a skill of theirs was
 opened.
 
-A skill is opened by the client's tool for skills, by `load_skill`, by reading or running a file of
-its folder, or by the client, which puts its text into the context. Where a prompt goes on with the
-task before it ("yes, go on"), the prompt that began the task is taken. No end is verified: what
-failed by its own signals teaches nothing.
+A skill is opened by the client's tool for skills, by `load_skill`, or by reading or running a file
+of its folder. The client itself opens one where it puts its text into the context. Where a prompt
+goes on with the task before it ("yes, go on"), the prompt that began the task is taken. No end is
+verified: what failed by its own signals teaches nothing.
 """
 
 import os
@@ -116,10 +116,10 @@ class OpenedSkills:
             if span.skill is not None and span.origin == "skill" and span.tool is None:
                 self._note(self._by_name(span.skill), span)
             return
-        for path in _changed_files(call):
-            found = self.places.by_path(path)
-            if found is not None:
-                self._changed.add((found[0].resource, span.turn))
+        for path in _find_changed_files(call):
+            located = self.places.by_path(path)
+            if located is not None:
+                self._changed.add((located[0].resource, span.turn))
         arguments, tool = span.input or {}, span.tool or ""
         # Our tools that change a resource; the skill is work of this turn then, and not a tool for
         # it.
@@ -134,9 +134,9 @@ class OpenedSkills:
         elif tool.endswith(_LOAD) and (tool == _LOAD or "evolvable" in tool):
             self._note(self._by_ref(arguments.get("ref")), span)
         else:
-            for path in _used_files(call):
-                found = self.places.by_path(path)
-                self._note([found[0].resource] if found is not None else [], span)
+            for path in _find_used_files(call):
+                located = self.places.by_path(path)
+                self._note([located[0].resource] if located is not None else [], span)
 
     def by_prompt(self, ends: SessionEnds) -> Iterator[OpenedSkill]:
         """Yield what was opened for a prompt, in order, without what failed.
@@ -147,12 +147,10 @@ class OpenedSkills:
         turns = [skill.span.turn for skill in self._opened.values()]
         for skill in self._opened.values():
             signals = ends.between((skill.span.index, 0), skill.last_turn + TURNS)
-            changed = (skill.resource, skill.span.turn) in self._changed
-            if (
-                turns.count(skill.span.turn) <= MAX_TAUGHT
-                and not changed
-                and outcome_of(signals) is not Outcome.FAILED
-            ):
+            is_changed = (skill.resource, skill.span.turn) in self._changed
+            if is_changed or turns.count(skill.span.turn) > MAX_TAUGHT:
+                continue
+            if outcome_of(signals) is not Outcome.FAILED:
                 yield skill
 
     def _note(self, resources: Iterable[int], span: "Span") -> None:
@@ -183,40 +181,37 @@ class OpenedSkills:
         return [head.id] if head is not None and head.version is not None else []
 
 
-def _used_files(call: ToolCall) -> list[str]:
+def _find_used_files(call: ToolCall) -> list[str]:
     """Return the files that a call read or ran, where its result shows it."""
     if call.result is None:
         return []
     if not call.commands:
-        return _given_paths(call) if call.span.tool in _READERS else []
-    found, base = [], _text((call.span.input or {}).get("workdir"))
+        return _list_given_paths(call) if call.span.tool in _READERS else []
+    used, base = [], _text((call.span.input or {}).get("workdir"))
     for simple in call.commands:
         if simple.program == "cd" and len(simple.words) > 1:
             # Later paths of the line are relative to it.
             base = os.path.join(base, simple.words[1])
         elif simple.ran(succeeded=True):
             paths = [*read_files([simple])[:20], *run_files([simple])]
-            found += [
+            used += [
                 path if path.startswith(("~", "$HOME")) else os.path.join(base, path)
                 for path in paths
             ]
-    return found
+    return used
 
 
-def _changed_files(call: ToolCall) -> list[str]:
+def _find_changed_files(call: ToolCall) -> list[str]:
     if call.span.tool in _EDITORS:
-        return _given_paths(call)
+        return _list_given_paths(call)
     if call.span.tool == "apply_patch":
-        texts = [
-            value[:MAX_PATCH]
-            for value in (call.span.input or {}).values()
-            if isinstance(value, str)
-        ]
+        values = (call.span.input or {}).values()
+        texts = [value[:MAX_PATCH] for value in values if isinstance(value, str)]
         return [path.strip() for text in texts for path in _PATCHED.findall(text)]
     return []
 
 
-def _given_paths(call: ToolCall) -> list[str]:
+def _list_given_paths(call: ToolCall) -> list[str]:
     arguments = call.span.input or {}
     return [path for key in _PATHS if (path := _text(arguments.get(key)))]
 
@@ -233,13 +228,14 @@ def tasks_of_prompts(
     scopes: Collection[str],
 ) -> list[LearnedTask]:
     """Return what the prompts of a session teach the skills that it opened, MAX_TAUGHT at most."""
-    found = list(opened)
-    heads = library.store.backend.heads_by_id([skill.resource for skill in found])
+    skills = list(opened)
+    heads = library.store.backend.heads_by_id([skill.resource for skill in skills])
     own = own_skills(library, heads.values(), scopes)
     held_out = library.store.backend.learned.held_out() if own else []
-    typed, tasks = _typed_by_turn(session), list[LearnedTask]()
-    for skill in found if own else ():
-        for prompt in _prompts_before(typed, skill.span.turn) if skill.resource in own else ():
+    typed, tasks = _group_typed(session), list[LearnedTask]()
+    for skill in skills:
+        prompts = _find_prompts(typed, skill.span.turn) if skill.resource in own else ()
+        for prompt in prompts:
             # The secrets go before the text is cut: half a secret would not be found.
             text = shorten_task(library.redact(prompt))
             terms = content_terms(text)
@@ -267,25 +263,25 @@ class _Prompt:
     texts: list[str] = field(default_factory=list)
 
 
-def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
+def _group_typed(session: "Session") -> dict[int, _Prompt]:
     """Return what the person typed in each turn.
 
     A command of a shell that they ran is no prompt.
     """
-    found, words = dict[int, _Prompt](), ""
+    prompts, words = dict[int, _Prompt](), ""
     for span in session.spans:
         if span.agent is not None:
             continue
         # A client writes a command that the person ran in its shell with "! " before it.
         if span.typed and not span.text.startswith("! "):
             answers_question = words.rstrip().endswith(("?", "？"))
-            found.setdefault(span.turn, _Prompt(answers_question)).texts.append(span.text)
+            prompts.setdefault(span.turn, _Prompt(answers_question)).texts.append(span.text)
         elif span.role == "assistant" and span.tool is None and span.text:
             words = span.text
-    return found
+    return prompts
 
 
-def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
+def _find_prompts(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
     """Yield the prompts that may have begun the task of a turn, the likeliest first.
 
     That is the last that names a task of its own. Where it is short and answers a question of the

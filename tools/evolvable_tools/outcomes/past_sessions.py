@@ -67,7 +67,7 @@ def learn_from_past(
     progress: Callable[[int, int], None] = lambda done, of: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PastSessions:
-    """Store what the transcripts below these folders teach, and return what that came to.
+    """Store what the transcripts below these folders teach, and return the counts.
 
     home: what `~` means in a session's commands. progress: is given how many files are done, and of
     how many. stop: is asked before each file. Raises LibraryReadOnly, and LibraryBusy while another
@@ -91,7 +91,7 @@ def learn_from_past(
         # A hash, since a path may hold the name of a person or a project.
         name = _hash(os.path.abspath(path))
         try:
-            status = _status(path)
+            status = _read_status(path)
             if status is None:
                 unreadable += 1
                 continue
@@ -118,23 +118,24 @@ def _hash(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
-def _status(path: Path) -> str | None:
-    """Return what changes when a transcript does, None for a link, what is no file, and what is too
-    large.
+def _read_status(path: Path) -> str | None:
+    """Return a text that changes when a transcript does.
+
+    None for a link, for what is no file, and for what is too large.
 
     Raises OSError, and NoTranscript and TranscriptNotRead for a session in a database.
     """
     if (stored := stored_state(path)) is not None:
         return f"{stored.size} {stored.changed}" if stored.size <= MAX_BYTES else None
     # `lstat`: a link is no transcript, wherever it leads.
-    main, *others = map(os.lstat, _files_of(path))
+    main, *others = map(os.lstat, _list_files(path))
     size = main.st_size + sum(file_status.st_size for file_status in others)
     if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
         return None
     return f"{size} {max(file_status.st_mtime_ns for file_status in (main, *others))}"
 
 
-def _files_of(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     """Return the files of a session: its own, and one for each of its subagents."""
     return [path, *sorted((path.with_suffix("") / "subagents").rglob("agent-*.jsonl"))]
 
@@ -144,7 +145,9 @@ def _may_open(path: Path, signs: Sequence[bytes]) -> bool:
 
     Raises OSError.
     """
-    return stored_state(path) is not None or any(_has_sign(file, signs) for file in _files_of(path))
+    return stored_state(path) is not None or any(
+        _has_sign(file, signs) for file in _list_files(path)
+    )
 
 
 def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:

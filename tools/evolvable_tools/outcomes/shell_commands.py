@@ -29,48 +29,24 @@ MAX_PARTS = 200
 
 COMMAND_TOOLS = frozenset(
     ("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec", "Execute")
-    + (
-        "bash",
-        "run_shell_command",
-        "run_terminal_cmd",
-        "run_in_terminal",
-        "execute_command",
-        "terminal",
-    )
+    + ("bash", "run_shell_command", "run_terminal_cmd", "run_in_terminal")
+    + ("execute_command", "terminal")
 )
 """Tools of clients that run a line of shell."""
 
 READERS = frozenset(
     ("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg")
 )
-RUNNERS = frozenset(
-    (
-        "bash",
-        "sh",
-        "zsh",
-        "python",
-        "python3",
-        "node",
-        "deno",
-        "bun",
-        "ruby",
-        "perl",
-        "php",
-        "Rscript",
-    )
-)
+"""Programs that show a file."""
 _SHELLS = frozenset(("bash", "sh", "zsh"))
+RUNNERS = _SHELLS.union(
+    ("python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "Rscript")
+)
+"""Programs that run the script that they are given."""
 # Programs that start another: by how many words the command comes later.
 _BEFORE = {
-    "sudo": 1,
-    "time": 1,
-    "nohup": 1,
-    "exec": 1,
-    "env": 1,
-    "command": 1,
+    **dict.fromkeys(("sudo", "time", "nohup", "exec", "env", "command", "npx", "bunx"), 1),
     "timeout": 2,
-    "npx": 1,
-    "bunx": 1,
 }
 _RUN_BY = frozenset(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -127,7 +103,7 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
         return tuple(reader.commands)
     except ValueError:
         return ()
-    found: list[SimpleCommand] = []
+    commands: list[SimpleCommand] = []
     # Status of the last program of a pipe in which only viewers come after the command.
     end: Status | None = None
     for number in reversed(range(len(reader.commands))):
@@ -135,12 +111,16 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
         status = succeeded.get(number)
         end = end or status
         is_shown = end is Status.SUCCEEDED
-        found.append(
+        commands.append(
             replace(simple, if_succeeded=status, if_failed=failed.get(number), is_shown=is_shown)
         )
         if not (simple.piped and simple.program in VIEWERS):
             end = None
-    return tuple(reversed(found))
+    return tuple(reversed(commands))
+
+
+_CHAIN_ENDS = ("\n", ";", ")", "}", "then", "do", "done", "fi", "else", "elif")
+"""Signs and keywords that may follow a chain."""
 
 
 class _LineReader:
@@ -222,18 +202,7 @@ class _LineReader:
         background = self._next() == "&"
         if background:
             self._take("&")
-        elif self._items and self._next() not in (
-            "\n",
-            ";",
-            ")",
-            "}",
-            "then",
-            "do",
-            "done",
-            "fi",
-            "else",
-            "elif",
-        ):
+        elif self._items and self._next() not in _CHAIN_ENDS:
             raise UnclearLine
         return Chain(tuple(links), background)
 
@@ -273,17 +242,15 @@ class _LineReader:
             raise UnclearLine
         if item.words[0] == "for":
             self._skip("\n", ";")
-            names = item.words[3:]
-            # Over literal words the body runs at least once; an expansion may be empty.
-            literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[
-                2:3
-            ] == ("in",)
-            return self._loop((), at_least_once=literal)
+            # Over a literal word the body runs at least once; an expansion may be empty.
+            has_literal = any(not re.search(r"[$`*?\[{]", word) for word in item.words[3:])
+            has_in = item.words[2:3] == ("in",)
+            return self._loop((), at_least_once=has_literal and has_in)
         # `bash -c 'line'`: the line is read as part of this one.
-        inner = _inner_line(started) if started else None
+        inner = _read_inner_line(started) if started else None
         if inner is not None:
             group = self.read(inner, self._depth + 1)
-            return Group(group.chains, own=True, options=_options(started))
+            return Group(group.chains, own=True, options=_read_options(started))
         return self._note(item, piped=piped)
 
     def _note(self, item: Words, *, piped: bool) -> Node:
@@ -310,16 +277,18 @@ class _LineReader:
         return Branches((*certain, body), ()) if at_least_once else Branches(certain, (body,))
 
 
-def _options(words: tuple[str, ...]) -> frozenset[str]:
+def _read_options(words: tuple[str, ...]) -> frozenset[str]:
     """Return the options that a shell is started with, such as by `bash -eo pipefail -c`."""
-    found = set()
+    options = set()
     for place, word in enumerate(words):
         # -c ends the options: what follows it is the line.
         if re.fullmatch(r"-[a-z]*c", word):
             break
-        found |= {words[place + 1]} if re.fullmatch(r"-[a-z]*o", word) else set()
+        options |= {words[place + 1]} if re.fullmatch(r"-[a-z]*o", word) else set()
     short = [word for word in words[1 : place + 1] if re.fullmatch(r"-[a-z]+", word)]
-    return frozenset(found | ({"errexit"} if any("e" in word for word in short) else set()))
+    if any("e" in word for word in short):
+        options.add("errexit")
+    return frozenset(options)
 
 
 def _skip_starters(words: list[str]) -> tuple[str, ...]:
@@ -337,7 +306,7 @@ def _skip_starters(words: list[str]) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def _inner_line(words: tuple[str, ...]) -> str | None:
+def _read_inner_line(words: tuple[str, ...]) -> str | None:
     """Return the line that a shell is given to run, None for another command."""
     if words[0].rpartition("/")[2] not in _SHELLS:
         return None
@@ -360,13 +329,13 @@ def read_files(commands: Sequence[SimpleCommand]) -> list[str]:
 
 def run_files(commands: Sequence[SimpleCommand]) -> list[str]:
     """Return the paths of the programs and scripts that commands run, as they are written there."""
-    found = []
+    paths = []
     for simple in commands:
         if "/" in simple.words[0]:
-            found.append(simple.words[0])
+            paths.append(simple.words[0])
         if simple.program in RUNNERS:
-            found += [word for word in simple.words[1:] if not word.startswith("-")][:1]
-    return [path for path in found if "\0" not in path]
+            paths += [word for word in simple.words[1:] if not word.startswith("-")][:1]
+    return [path for path in paths if "\0" not in path]
 
 
 def _edits(simple: SimpleCommand) -> bool:
@@ -402,9 +371,8 @@ def normalize_command(command: str) -> str:
     The result is a key of stored episodes, so it follows the text of the first line and not the
     parsed commands.
     """
-    text = _TAIL.sub(
-        "", _LINE_START.sub("", command.strip().split("\n")[0][:_MAX_NORMALIZED])
-    ).strip()
+    first_line = command.strip().split("\n")[0][:_MAX_NORMALIZED]
+    text = _TAIL.sub("", _LINE_START.sub("", first_line)).strip()
     for pattern, sign in _VARYING:
         text = pattern.sub(sign, text)
     return " ".join(text.split())[:200]

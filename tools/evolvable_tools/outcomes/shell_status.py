@@ -16,7 +16,7 @@ MAX_DEPTH = 40
 
 
 class Status(Enum):
-    """What is known of a part."""
+    """What is known of a part: that it ran, and how it ended."""
 
     RAN = "ran"
     SUCCEEDED = "succeeded"
@@ -88,18 +88,8 @@ _UNFAILING = frozenset(
 )
 # Commands after which the order or the status of the others cannot be followed.
 _RULES = frozenset(
-    (
-        "trap",
-        "eval",
-        "alias",
-        "return",
-        "break",
-        "continue",
-        "shopt",
-        "enable",
-        "function",
-        "coproc",
-    )
+    ("trap", "eval", "alias", "return", "break", "continue")
+    + ("shopt", "enable", "function", "coproc")
 )
 
 
@@ -114,7 +104,7 @@ def tell_statuses(line: Group) -> tuple[_Facts, _Facts]:
 
 
 def _common_facts(facts: Iterable[_Facts]) -> _Facts:
-    """Return what all of several say."""
+    """Return what several facts have in common."""
     first, *others = facts
     common = dict(first)
     for other in others:
@@ -137,10 +127,10 @@ def _add(ends: _Ends, way: tuple[bool, bool], facts: _Facts) -> None:
 
 def _close(ends: _Ends) -> _Ends:
     """Return the ends of a shell of its own, as the shell around it sees them."""
-    seen: _Ends = {}
+    closed: _Ends = {}
     for (succeeded, _), facts in ends.items():
-        _add(seen, (succeeded, False), facts)
-    return seen
+        _add(closed, (succeeded, False), facts)
+    return closed
 
 
 class _Shell:
@@ -158,7 +148,6 @@ class _Shell:
             if group.options is not None:
                 # Another process has the options it was started with, and a caller's test does not
                 # reach into it.
-                # Another process.
                 return _close(_Shell(group.options)._chains(group, facts, tested=False))
             return _close(_Shell(frozenset(self.options))._chains(group, facts, tested=tested))
         return self._chains(group, facts, tested=tested)
@@ -174,11 +163,9 @@ class _Shell:
             ends = {way: way_facts for way, way_facts in ends.items() if way[1]}
             # A command in the background has no status that the line waits for, and it may not have
             # ended.
-            after = (
-                {(True, False): before}
-                if chain.background
-                else self._chain(chain, before, tested=tested)
-            )
+            after: _Ends = {(True, False): before}
+            if not chain.background:
+                after = self._chain(chain, before, tested=tested)
             for way, way_facts in after.items():
                 _add(ends, way, way_facts)
         return ends
@@ -192,9 +179,9 @@ class _Shell:
             entered = operator != "||"
             before = ends.pop((entered, False), None)
             if before is not None:
-                for way, way_facts in self._pipeline(
-                    pipeline, before, tested or place < last, place == 0
-                ).items():
+                is_tested = tested or place < last
+                after = self._pipeline(pipeline, before, is_tested, place == 0)
+                for way, way_facts in after.items():
                     _add(ends, way, way_facts)
         return ends
 
@@ -226,10 +213,8 @@ class _Shell:
         for node in stages:
             # Each stage of a pipe runs in a subshell: its `set` and `exit` end there.
             inner = _Shell(frozenset(self.options))
-            own = {
-                way[0]: way_facts
-                for way, way_facts in _close(inner._node(node, {}, tested, False)).items()
-            }
+            stage_ends = _close(inner._node(node, {}, tested, False))
+            own = {succeeded: way_facts for (succeeded, _), way_facts in stage_ends.items()}
             joined: _Ends = {}
             for before, earlier in ends.items():
                 for succeeded, way_facts in own.items():
@@ -270,10 +255,8 @@ class _Shell:
             raise UnclearLine
         if program == "set":
             self._set(part.words[1:])
-        done, failed = (
-            {**facts, part.number: Status.SUCCEEDED},
-            {**facts, part.number: Status.FAILED},
-        )
+        done = {**facts, part.number: Status.SUCCEEDED}
+        failed = {**facts, part.number: Status.FAILED}
         if program == "exit":
             # `exit` without a number takes the status of the command before.
             code = part.words[1] if len(part.words) > 1 else "$?"
@@ -283,11 +266,9 @@ class _Shell:
             return {(int(code) % 256 == 0, True): facts}
         if program in _UNFAILING:
             return {(True, False): done}
-        return (
-            {(False, False): failed}
-            if program == "false"
-            else {(True, False): done, (False, False): failed}
-        )
+        if program == "false":
+            return {(False, False): failed}
+        return {(True, False): done, (False, False): failed}
 
     def _set(self, words: tuple[str, ...]) -> None:
         """Follow `set -e`, `set -euo pipefail`, `set +e`."""

@@ -49,15 +49,11 @@ def line_items(
     while place < len(tokens):
         token, is_sign, follows = tokens[place]
         place += 1
+        opens = is_sign and token == "(" and follows
+        is_substituted = skipping or (words and words[-1].endswith("$"))
         # `$(…)`, and `<(…)` after a redirection: the commands within run too.
-        if (
-            not hidden
-            and token == "("
-            and is_sign
-            and follows
-            and (skipping or (words and words[-1].endswith("$")))
-        ):
-            inner, place = _closing(tokens, place)
+        if not hidden and opens and is_substituted:
+            inner, place = _split_at_closing(tokens, place)
             yield from (item for item in line_items(inner, hidden=True) if isinstance(item, Words))
             skipping = False
         elif is_sign and ("<" in token or ">" in token):
@@ -82,7 +78,7 @@ def line_items(
         yield Words(tuple(words), writes, hidden)
 
 
-def _closing(
+def _split_at_closing(
     tokens: Sequence[tuple[str, bool, bool]], place: int
 ) -> tuple[Sequence[tuple[str, bool, bool]], int]:
     """Return the tokens up to the parenthesis that closes, and the place after it."""
@@ -104,27 +100,26 @@ def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
     at = last = 0
     opens, documents = False, list[str]()
     while at < len(line):
-        found = _TOKEN.match(line, at)
-        if found is None:
+        match = _TOKEN.match(line, at)
+        if match is None:
             raise ValueError
-        begun, at = at, found.end()
-        if (sign := found["sign"]) is not None:
+        begun, at = at, match.end()
+        if (sign := match["sign"]) is not None:
             yield sign, True, begun == last
             if sign == "\n":
                 # The texts of here-documents are data and no commands.
-                at = _after_documents(line, at, documents)
+                at = _skip_documents(line, at, documents)
             opens = sign in ("<<", "<<-")
             last = at
-        elif (word := found["word"]) is not None:
-            plain = (
-                _QUOTED.sub(_unquote, word) if "'" in word or '"' in word or "\\" in word else word
-            )
+        elif (word := match["word"]) is not None:
+            is_quoted = "'" in word or '"' in word or "\\" in word
+            plain = _QUOTED.sub(_unquote, word) if is_quoted else word
             documents += [plain] if opens else []
             yield plain, False, begun == last
             opens, last = False, at
 
 
-def _after_documents(line: str, at: int, ends: list[str]) -> int:
+def _skip_documents(line: str, at: int, ends: list[str]) -> int:
     """Return the place after the here-documents that begin there.
 
     ends: the line that ends each; emptied.
@@ -139,12 +134,8 @@ def _after_documents(line: str, at: int, ends: list[str]) -> int:
     return at
 
 
-def _unquote(found: re.Match[str]) -> str:
-    single, double, escaped = found.groups()
-    return (
-        re.sub(r'\\(["\\])', r"\1", double)
-        if double is not None
-        else single
-        if single is not None
-        else escaped
-    )
+def _unquote(match: re.Match[str]) -> str:
+    single, double, escaped = match.groups()
+    if double is not None:
+        return re.sub(r'\\(["\\])', r"\1", double)
+    return single if single is not None else escaped

@@ -71,14 +71,8 @@ class TaskTypes:
     def labels(self) -> frozenset[str]:
         """Every label that there can be."""
         verbs, files = set(self.verbs.values()), set(self.files.values())
-        return frozenset(
-            {
-                OTHER,
-                *verbs,
-                *files,
-                *(f"{verb} {file}" for verb in verbs for file in files),
-            }
-        )
+        pairs = (f"{verb} {file}" for verb in verbs for file in files)
+        return frozenset({OTHER, *verbs, *files, *pairs})
 
     def label(self, task: str, paths: Iterable[str]) -> str:
         """Return the label of a task in these words that touched these files: `fix python`,
@@ -89,30 +83,23 @@ class TaskTypes:
         """
         text = unquoted_text(task)
         # The verb of a task may come after a greeting or some context, but not much later.
-        first_verbs = map(_first_verb, _SENTENCE.split(text.casefold())[:MAX_SENTENCES])
+        first_verbs = map(_find_first_verb, _SENTENCE.split(text.casefold())[:MAX_SENTENCES])
         verb = next((self.verbs[word] for word in first_verbs if word in self.verbs), "")
         suffixes = [
             path.rpartition(".")[2].casefold()
             for path in paths
             if "." in path.rpartition("/")[2].lstrip(".")
         ]
-        suffixes_in_text = [found.casefold() for found in _SUFFIX.findall(text)]
+        suffixes_in_text = [suffix.casefold() for suffix in _SUFFIX.findall(text)]
         counts = Counter(
             self.files[suffix] for suffix in (suffixes or suffixes_in_text) if suffix in self.files
         )
         # Of equal counts the first by name, so that a session has one label everywhere.
-        file = (
-            min(
-                counts,
-                key=lambda name: (-counts[name], name),
-            )
-            if counts
-            else ""
-        )
+        file = min(counts, key=lambda name: (-counts[name], name), default="")
         return " ".join(part for part in (verb, file) if part) or OTHER
 
 
-def _first_verb(sentence: str) -> str:
+def _find_first_verb(sentence: str) -> str:
     """Return the first word of a sentence that does not only lead to its verb."""
     return next(
         (word for word in _WORD.findall(sentence) if word not in _BEFORE and len(word) > 1), ""
@@ -121,24 +108,21 @@ def _first_verb(sentence: str) -> str:
 
 def parse_task_types(text: str) -> TaskTypes:
     """Return the vocabulary of a JSON document. Raises ValueError for what is none."""
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    value = json.loads(text)
+    if not isinstance(value, dict):
         raise ValueError("it is no object")
-    return TaskTypes(_members(found.get("files")), _members(found.get("verbs")))
+    return TaskTypes(_read_members(value.get("files")), _read_members(value.get("verbs")))
 
 
-def _members(groups: Any) -> dict[str, str]:
+def _read_members(groups: Any) -> dict[str, str]:
     if not isinstance(groups, dict) or len(groups) > MAX_GROUPS:
         raise ValueError(f"it needs files and verbs, objects of at most {MAX_GROUPS} lists")
     members: dict[str, str] = {}
     for name, words in groups.items():
         if not re.fullmatch(rf"[a-z0-9-]{{1,{MAX_LABEL}}}", name):
             raise ValueError(f"{ascii(name[:40])} is no part of a label")
-        if (
-            not isinstance(words, list)
-            or len(words) > MAX_MEMBERS
-            or not all(isinstance(word, str) for word in words)
-        ):
+        is_list = isinstance(words, list) and len(words) <= MAX_MEMBERS
+        if not is_list or not all(isinstance(word, str) for word in words):
             raise ValueError(f"{name} is no list of at most {MAX_MEMBERS} words")
         for word in words:
             # The first part that names a word keeps it, in the order of the document.
@@ -162,8 +146,8 @@ def task_label(library: "Library", task: str) -> str:
     """Return the label of a task by its words alone, '' where the vocabulary says
     nothing of them.
     """
-    found = task_types_of(library).label(task, ())
-    return found if found != OTHER else ""
+    label = task_types_of(library).label(task, ())
+    return label if label != OTHER else ""
 
 
 def task_types_of(library: "Library") -> TaskTypes:
@@ -194,16 +178,12 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
     no label of the vocabulary name none: a label reaches texts that are written by code.
     """
     vocabulary, calls = task_types_of(library), list(calls)
-    if label := _named_label(vocabulary, calls):
+    if label := _find_named_label(vocabulary, calls):
         return label
-    typed = next(
-        (
-            s.text
-            for s in session.spans
-            if s.origin == "user" and s.role == "user" and s.text.strip()
-        ),
-        "",
+    typed_texts = (
+        span.text for span in session.spans if span.origin == "user" and span.role == "user"
     )
+    typed = next((text for text in typed_texts if text.strip()), "")
     paths: list[str] = []
     for call in calls:
         arguments = call.span.input or {}
@@ -222,14 +202,14 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
     return vocabulary.label(typed, touched)
 
 
-def _named_label(vocabulary: TaskTypes, calls: Iterable["ToolCall"]) -> str:
+def _find_named_label(vocabulary: TaskTypes, calls: Iterable["ToolCall"]) -> str:
     """Return the label that the last of these calls of the library's tools names as the task type,
     '' for none.
     """
-    found = ""
+    label = ""
     for call in calls:
         words = (call.span.input or {}).get("task_type")
         if isinstance(words, str) and (call.span.tool or "").endswith(_TYPED_TOOLS):
             words = plain_task_type(words)
-            found = words if words in vocabulary.labels else found
-    return found
+            label = words if words in vocabulary.labels else label
+    return label

@@ -36,7 +36,7 @@ from evolvable_tools.metrics import (
 )
 
 OFTEN = 5
-"""How often something must have been shown, without ever being opened, before it is called dead."""
+"""Times that something was shown without being opened, from which it is called dead."""
 
 MAX_DAYS = 3650  # ten years, the longest report
 
@@ -135,7 +135,7 @@ class ResourceStats:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What resources are compared with.
+    """The sessions or resources that a resource is compared with.
 
     of: `sessions without any`, or `other resources` where those are too few.
     """
@@ -161,8 +161,8 @@ class Stats:
     """The evidence on the resources that were asked for, the most used first. days: how far back
     `dead` looks.
 
-    agents: Q of the agents by task type; for one skill, of their verified work with it; for one
-    agent, its own; for one resource of another kind none.
+    agents: Q of the agents by task type. For one skill it is of their verified work with it, for
+    one agent its own. One resource of another kind has none.
     """
 
     days: int
@@ -193,63 +193,42 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     library.impressions.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
-    seen, whole = (
-        store.backend.evidence.count_impressions(since),
-        store.backend.evidence.list_attempts(),
-    )
+    impressions = store.backend.evidence.count_impressions(since)
+    whole = store.backend.evidence.list_attempts()
     if ref is not None:
         heads = [store.head(ref, caller.scopes)]
     else:
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     nobody = store.backend.evidence.baseline_successes()
     ids, of = [head.id for head in heads], attrgetter("resource")
-    by_version = _grouped_by(store.backend.evidence.list_attempts(ids, versions=True), of)
-    by_resource, tallies, total = (
-        _grouped_by(whole, of),
-        library.evidence.tallies(ids),
-        _count_successes(whole),
-    )
-    lines, found = [], []
+    by_version = _group(store.backend.evidence.list_attempts(ids, versions=True), of)
+    by_resource, total = _group(whole, of), _count_successes(whole)
+    tallies = library.evidence.tallies(ids)
+    lines, opportunities = [], []
     for head in heads:
-        mine = by_resource.get(head.id, [])
-        against = _base(nobody, total, _count_successes(mine))
+        attempts, versions = by_resource.get(head.id, []), by_version.get(head.id, [])
+        against = _choose_base(nobody, total, _count_successes(attempts))
         history = tallies.get(head.id, Tally()).not_counted
-        line = _line(
-            head,
-            mine,
-            by_version.get(head.id, []),
-            seen.get(head.id),
-            since,
-            days,
-            against,
-            history,
-        )
-        # A list leaves out resources of which nothing was ever seen.
-        if ref is not None or line.shown or mine or history:
+        shown = impressions.get(head.id)
+        line = _make_line(head, attempts, versions, shown, since, days, against, history)
+        # A list leaves out resources of which nothing was ever recorded.
+        if ref is not None or line.shown or attempts or history:
             lines.append(line)
-            found += _opportunities(line, head)
-    base = _base(
-        nobody,
-        total,
-        _count_successes(by_resource.get(heads[0].id, [])) if ref is not None else None,
-    )
+            opportunities += _find_opportunities(line, head)
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
-    return Stats(
-        days,
-        lines,
-        found,
-        base,
-        _agents(library, heads[0] if ref is not None else None),
-    )
+    only = heads[0] if ref is not None else None
+    own = _count_successes(by_resource.get(only.id, [])) if only is not None else None
+    base = _choose_base(nobody, total, own)
+    return Stats(days, lines, opportunities, base, _list_agents(library, only))
 
 
-def _agents(library: Library, head: Head | None) -> list[AgentUtility]:
+def _list_agents(library: Library, head: Head | None) -> list[AgentUtility]:
     if head is not None and head.kind is Kind.SKILL:
-        return _agents_of_skill(library, head)
+        return _list_agents_of_skill(library, head)
     if head is not None and head.kind is not Kind.AGENT:
         return []
-    seen = library.store.backend.observations
-    learned = agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))
+    log = library.store.backend.observations
+    learned = agent_utilities(agent_episodes(log.verified_ends(), log.executions()))
     return [
         AgentUtility(agent, kind, q.value, share_of_utility(q))
         for (agent, kind), q in sorted(learned.items())
@@ -257,16 +236,11 @@ def _agents(library: Library, head: Head | None) -> list[AgentUtility]:
     ]
 
 
-def _agents_of_skill(library: Library, skill: Head) -> list[AgentUtility]:
+def _list_agents_of_skill(library: Library, skill: Head) -> list[AgentUtility]:
     work = work_by_type(library, skill.id)
     agents = library.store.backend.heads_by_id({agent for agent, _ in work})
     rows = [
-        AgentUtility(
-            str(agents[agent].ref),
-            kind,
-            good / n,
-            share_of(SuccessCounts(n, good)),
-        )
+        AgentUtility(str(agents[agent].ref), kind, good / n, share_of(SuccessCounts(n, good)))
         for (agent, kind), (good, n) in work.items()
     ]
     return sorted(rows, key=lambda row: (row.agent, row.task_type))
@@ -277,7 +251,7 @@ def share_of_utility(utility: Utility) -> Share:
     return share_of(SuccessCounts(utility.n, round(utility.value * utility.n)))
 
 
-def _grouped_by(
+def _group(
     attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]
 ) -> dict[_Key, list[Attempt]]:
     grouped: dict[_Key, list[Attempt]] = defaultdict(list)
@@ -295,7 +269,9 @@ def _count_successes(some: Iterable[Attempt]) -> SuccessCounts:
     return SuccessCounts(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
-def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None) -> Base | None:
+def _choose_base(
+    nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None
+) -> Base | None:
     """Return what a resource with the proof `but` is compared with; None while too little is known
     of anything else.
     """
@@ -309,37 +285,37 @@ def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None
     return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
 
 
-def _line(
+def _make_line(
     head: Head,
-    mine: list[Attempt],
+    attempts: list[Attempt],
     versions: list[Attempt],
-    seen: ImpressionCount | None,
+    impressions: ImpressionCount | None,
     since: str,
     days: int,
     base: Base | None,
     not_counted: int,
 ) -> ResourceStats:
-    helped, verified = (
-        share_of(_count_successes(mine)),
-        share_of(_count_successes(one_of_each_connection(_rated_attempts(mine)))),
-    )
-    loaded, used = sum(attempt.loaded for attempt in mine), sum(attempt.used for attempt in mine)
-    last = max((attempt.at for attempt in mine if attempt.loaded or attempt.used), default=None)
+    verified_attempts = one_of_each_connection(_rated_attempts(attempts))
+    helped = share_of(_count_successes(attempts))
+    verified = share_of(_count_successes(verified_attempts))
+    loaded = sum(attempt.loaded for attempt in attempts)
+    used = sum(attempt.used for attempt in attempts)
+    last = max((attempt.at for attempt in attempts if attempt.loaded or attempt.used), default=None)
     dead = ""
     # `last < since`: opened before these days counts as dead in them.
-    if seen and seen.since >= OFTEN and (last is None or last < since):
-        dead = f"shown {seen.since} times in {days} days, never opened in them"
-    verdict, why = _verdict(helped, base, used, dead)
+    if impressions and impressions.since >= OFTEN and (last is None or last < since):
+        dead = f"shown {impressions.since} times in {days} days, never opened in them"
+    verdict, why = _judge(helped, base, used, dead)
     return ResourceStats(
         *(str(head.ref), earned_maturity(verified.successes, verified.n, helped.n), verdict),
-        shown=seen.times if seen is not None else 0,
+        shown=impressions.times if impressions is not None else 0,
         loaded=loaded,
         used=used,
         helped=helped,
-        last_shown=seen.last if seen is not None else None,
+        last_shown=impressions.last if impressions is not None else None,
         last_loaded=last,
-        versions=_parts(versions),
-        task_types=_task_types(mine),
+        versions=_share_versions(versions),
+        task_types=_share_task_types(attempts),
         why=why,
         reported=share_of(
             SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)
@@ -349,7 +325,7 @@ def _line(
     )
 
 
-def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
+def _judge(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
     """Return the verdict, and why it is that. dead: why it is dead, '' when it is not."""
     if base is not None and helped.n >= ENOUGH:
         compared = base.share.successes / base.share.n
@@ -372,8 +348,8 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
     return "open", f"nothing to compare with: {ENOUGH} rated uses of anything else are needed"
 
 
-def _parts(versions: list[Attempt]) -> list[VersionShare]:
-    groups = _grouped_by(versions, lambda attempt: (attempt.version or 0, attempt.model or ""))
+def _share_versions(versions: list[Attempt]) -> list[VersionShare]:
+    groups = _group(versions, lambda attempt: (attempt.version or 0, attempt.model or ""))
     return [
         VersionShare(version, model or None, share_of(_count_successes(some)))
         for (version, model), some in sorted(
@@ -382,9 +358,9 @@ def _parts(versions: list[Attempt]) -> list[VersionShare]:
     ]
 
 
-def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
-    by_type = _grouped_by(mine, lambda attempt: attempt.task_type or "")
-    verified = {kind: utility for (_, kind), utility in verified_utilities(mine).items()}
+def _share_task_types(attempts: list[Attempt]) -> list[TaskUtility]:
+    by_type = _group(attempts, lambda attempt: attempt.task_type or "")
+    verified = {kind: utility for (_, kind), utility in verified_utilities(attempts).items()}
     return [
         TaskUtility(
             kind,
@@ -392,11 +368,11 @@ def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
             share_of(_count_successes(by_type[kind])),
             share_of_utility(verified.get(kind, Utility())),
         )
-        for (_, kind), q in sorted(utilities(mine).items())
+        for (_, kind), q in sorted(utilities(attempts).items())
     ]
 
 
-def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
+def _find_opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
     """Return why a review may look at a resource: each with the numbers that say so."""
     exposure = f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"
     codes = (
@@ -413,18 +389,18 @@ def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
         ),
         (line.verdict == "harms", "harms", str(line.helped)),
     )
-    found = [
-        *((reason, numbers) for holds, reason, numbers in codes if holds),
-        *_compare_versions(line, head),
-    ]
-    return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
+    reasons = [(reason, numbers) for holds, reason, numbers in codes if holds]
+    reasons += _compare_versions(line, head)
+    return [Opportunity(line.ref, reason, numbers) for reason, numbers in reasons]
 
 
 def _compare_versions(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
-    """Compare versions with each other, and models on one version: only where the intervals do not
-    meet.
+    """Return where versions differ from each other, and models on the newest version, with the
+    numbers.
+
+    Two differ where their intervals do not meet.
     """
-    found = []
+    reasons = []
     totals: dict[int, SuccessCounts] = {}
     for part in line.versions:
         was = totals.get(part.version, SuccessCounts())
@@ -436,7 +412,7 @@ def _compare_versions(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
     for version, share in sorted(shares.items()):
         # Intervals that meet may differ by chance alone.
         if now is not None and version < head.latest and now.high < share.low:
-            found.append(("newer-is-worse", f"@{head.latest} {now}; @{version} {share}"))
+            reasons.append(("newer-is-worse", f"@{head.latest} {now}; @{version} {share}"))
     parts = [
         part
         for part in line.versions
@@ -444,7 +420,6 @@ def _compare_versions(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
     ]
     for worse, better in permutations(parts, 2):
         if worse.share.high < better.share.low:
-            found.append(
-                ("model-differs", f"{worse.model} {worse.share}; {better.model} {better.share}")
-            )
-    return found
+            numbers = f"{worse.model} {worse.share}; {better.model} {better.share}"
+            reasons.append(("model-differs", numbers))
+    return reasons

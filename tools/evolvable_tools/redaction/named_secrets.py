@@ -37,37 +37,42 @@ def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     if not _is_value(value) or _PATTERNS["name_of_one"].fullmatch(value[:100]) or "()" in value:
         return False
     spaces = value.count(" ")
-    digit = any(map(str.isdigit, value))
-    letter = any(map(str.isalpha, value))
+    has_digit = any(map(str.isdigit, value))
     if spaces:
         # A password in quotes may be a phrase; a longer text is a sentence.
-        return quoted and kind == "password" and digit and spaces <= 8 and len(value) <= 80
+        return quoted and kind == "password" and has_digit and spaces <= 8 and len(value) <= 80
     # Parts of a program, such as `config.secrets.key` or a call, lead to a secret and are none.
-    if _PATTERNS["identifier_path"].fullmatch(value[:200]) or (
-        not quoted and ("(" in value or "[" in value)
-    ):
+    if _PATTERNS["identifier_path"].fullmatch(value[:200]):
+        return False
+    if not quoted and ("(" in value or "[" in value):
         return False
     if kind == "password":
-        if quoted or strong:
-            return len(value) >= 6 or digit
-        return (
-            len(value) >= 6
-            and ((digit and letter) or not _PATTERNS["type_name"].fullmatch(value))
-            and not value.isdigit()
-        )
-    # The less its place says, the longer a value has to be.
-    if digit and letter:
-        return len(value) >= (8 if strong else 10 if quoted else 12) and len(set(value)) >= 6
-    # Without a digit only a long run of different letters counts that is no name, path or
-    # hyphenated word.
-    return (
-        len(value) >= 20
-        and len(set(value)) >= 10
-        and not _PATTERNS["type_name"].fullmatch(value)
-        and letter
-        and "-" not in value
-        and "/" not in value[:-1]
-    )
+        return _is_password_like(value, has_digit, is_certain_place=quoted or strong)
+    has_letter = any(map(str.isalpha, value))
+    if has_digit and has_letter:
+        # The less its place says, the longer a value has to be.
+        unmarked_least = 10 if quoted else 12
+        return len(value) >= (8 if strong else unmarked_least) and len(set(value)) >= 6
+    return has_letter and _is_long_run(value)
+
+
+def _is_password_like(value: str, has_digit: bool, *, is_certain_place: bool) -> bool:
+    """Return whether a value without spaces can be a password in its place."""
+    if is_certain_place:
+        return len(value) >= 6 or has_digit
+    if len(value) < 6 or value.isdigit():
+        return False
+    is_mixed = has_digit and any(map(str.isalpha, value))
+    return is_mixed or not _PATTERNS["type_name"].fullmatch(value)
+
+
+def _is_long_run(value: str) -> bool:
+    """Return whether a value is a long run of different characters, and no name, path or hyphenated
+    word.
+    """
+    if len(value) < 20 or len(set(value)) < 10 or "-" in value or "/" in value[:-1]:
+        return False
+    return not _PATTERNS["type_name"].fullmatch(value)
 
 
 def _is_placeholder(value: str) -> bool:
@@ -104,11 +109,9 @@ def is_credential(value: str) -> bool:
 
 def is_pair(encoded: str) -> bool:
     """Return whether a text is a user and a password in base64."""
+    padded = encoded + "=" * (-len(encoded) % 4)
     try:
-        pair = base64.b64decode(
-            encoded + "=" * (-len(encoded) % 4),
-            validate=True,
-        ).decode()
+        pair = base64.b64decode(padded, validate=True).decode()
         return ":" in pair and pair.isprintable()
     except (binascii.Error, ValueError):
         return False
@@ -129,7 +132,7 @@ _OPERATOR = re.compile(
 _HARMLESS = frozenset(_TABLE["harmless"].split())
 """Words at the end of a name that make it the name of something beside the credential."""
 
-# A word comes before the words that it begins with: of one place `_positions` takes the first.
+# A word comes before the words that it begins with: of one place `_find_words` takes the first.
 _PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
 _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
 
@@ -143,44 +146,34 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
     """Yield the values after a credential's name: in programs, environments, JSON, YAML, XML,
     addresses, options.
     """
-    seen = 0
+    value_end = 0
     words = [word for word in _WORDS if word in lower]
-    for at, word in sorted(_positions(lower, words)) if words else ():
+    for at, word in sorted(_find_words(lower, words)) if words else ():
         # A name within the value that was just found names nothing.
-        if at < seen:
+        if at < value_end:
             continue
         end = at + len(word)
         name_match = _PATTERNS["name"].match(text, end)
         name_end = name_match.end() if name_match else end
+        is_assigned = _PATTERNS["assigns"].search(text, name_end, name_end + 14) is not None
         # Neither a sign of an assignment behind the name nor an option's hyphen before it: most
         # places end here.
-        if not (
-            _PATTERNS["assigns"].search(text, name_end, name_end + 14)
-            or "-" in text[max(0, at - 20) : at]
-        ):
+        if not is_assigned and "-" not in text[max(0, at - 20) : at]:
             continue
         before = _PATTERNS["before"].search(text, max(0, at - 40), at)
         left = before[0] if before else ""
-        kind = _kind(word, left, text[end:name_end])
+        kind = _classify_name(word, left, text[end:name_end])
         # "bypass", "spin": the word is only the end of another one.
-        if kind is None or (
-            word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()
-        ):
+        is_inside = word in ("pass", "pin", "psw") and left[-1:].isalpha() and text[at].islower()
+        if kind is None or is_inside:
             continue
-        hit = _find_value(
-            text,
-            kind,
-            at - len(left),
-            left,
-            text[at:name_end],
-            name_end,
-        )
+        hit = _find_value(text, kind, at - len(left), left, text[at:name_end], name_end)
         if hit is not None:
-            seen = hit[1]
+            value_end = hit[1]
             yield hit
 
 
-def _kind(word: str, left: str, rest: str) -> str | None:
+def _classify_name(word: str, left: str, rest: str) -> str | None:
     """Return the type of what a name names, None where it is no credential's."""
     rest = rest.rstrip(".-")
     if word in _PASSWORDS:
@@ -191,10 +184,8 @@ def _kind(word: str, left: str, rest: str) -> str | None:
     elif word == "key":
         # A key is a credential behind words such as `api`, or as a parameter of an address;
         # "keyboard" is another word.
-        if (
-            not (_PATTERNS["key_before"].search(left) or left.endswith(("?", "&")))
-            or rest[:1].isalpha()
-        ):
+        is_marked = left.endswith(("?", "&")) or _PATTERNS["key_before"].search(left) is not None
+        if not is_marked or rest[:1].isalpha():
             return None
         kind = "api-key"
     elif word == "auth":
@@ -204,7 +195,7 @@ def _kind(word: str, left: str, rest: str) -> str | None:
     elif word in ("sig", "jwt", "pin"):
         if rest or (left and left[-1:].isalnum()):
             return None
-        kind = "signature" if word == "sig" else "token" if word == "jwt" else "password"
+        kind = {"sig": "signature", "jwt": "token", "pin": "password"}[word]
     else:
         kind = word
     # `tokens` mostly names a number of them.
@@ -218,12 +209,16 @@ def _kind(word: str, left: str, rest: str) -> str | None:
 def _find_value(
     text: str, kind: str, start: int, left: str, name: str, name_end: int
 ) -> Hit | None:
+    """Return the value after a credential's name, None where there is none to be hidden.
+
+    start, name_end: where the name begins, with what is left of its word, and ends. left: the name
+    before the word. name: the word and what follows it.
+    """
     sign = _OPERATOR.match(text, name_end)
+    begins_option = left.startswith("--") or (left.startswith("-") and kind == "password")
     # `--no-password` takes no value.
-    option = (
-        left.startswith("--") or (left.startswith("-") and kind == "password")
-    ) and not left.endswith("no-")
-    if sign is None and option and text[name_end : name_end + 1] in (" ", "\t"):
+    is_option = begins_option and not left.endswith("no-")
+    if sign is None and is_option and text[name_end : name_end + 1] in (" ", "\t"):
         at = name_end + 1
     elif sign is None:
         return None
@@ -232,9 +227,10 @@ def _find_value(
     # The place before the value decides where it ends: at the closing quote, at a bracket, or at a
     # space.
     value = _PATTERNS["value"].match(text, at)
-    if value is None or (
-        sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])
-    ):
+    if value is None:
+        return None
+    operator, close = (sign["sign"], sign["close"]) if sign is not None else ("", None)
+    if operator == "," and not _is_argument(text, start, close):
         return None
     group = next(g for g in ("c", "a", "b", "d", "u") if value[g] is not None)
     in_address = text[start - 1 : start] in ("?", "&") or left[:1] in ("?", "&")
@@ -242,18 +238,12 @@ def _find_value(
     if group == "u":
         end = _value_end(text, begin, end, in_address)
     secret = text[begin:end]
-    environment = (
-        sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
-    )
     # The word `pass` alone is common in reports of tests, so its value has to look like a secret.
-    if (
-        name[:5].lower().rstrip(":= ") == "pass"
-        and not left
-        and group == "u"
-        and not is_opaque(secret)
-    ):
+    is_pass = name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u"
+    if is_pass and not is_opaque(secret):
         return None
-    strong = option or in_address or environment or (sign is not None and sign["sign"] == ">")
+    is_environment = operator == "=" and not close and name.upper() == name
+    strong = is_option or in_address or is_environment or operator == ">"
     if not is_secret(secret, kind, quoted=group != "u", strong=strong):
         return None
     return begin, end, kind
@@ -283,7 +273,7 @@ def _value_end(text: str, begin: int, end: int, in_address: bool) -> int:
     return begin + len(value.rstrip(",;)]}\\."))
 
 
-def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
+def _find_words(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the places of the words; of those that begin at one place the longest."""
     words_by_place: dict[int, str] = {}
     for word in words:
@@ -295,12 +285,9 @@ def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
 def names_credential(name: str) -> str | None:
     """Return the type of secret that a key of an object names, None where it names none."""
     lower = name.lower()
-    for at, word in sorted(_positions(lower, _WORDS)):
-        kind = _kind(
-            word,
-            name[max(0, at - 40) : at],
-            name[at + len(word) :],
-        )
+    for at, word in sorted(_find_words(lower, _WORDS)):
+        left, rest = name[max(0, at - 40) : at], name[at + len(word) :]
+        kind = _classify_name(word, left, rest)
         if kind is not None:
             return kind
     if lower in ("authorization", "proxy-authorization"):
@@ -338,15 +325,15 @@ def find_placed(text: str, lower: str) -> Iterator[Hit]:
     commands.
     """
     for anchor, place in _PLACES:
-        # `in` is twice as fast, and mostly says no.
+        # `in` is faster than `find`, and most texts have none of the anchors.
         at = lower.find(anchor) if anchor in lower else -1
         while at >= 0:
-            found = place.pattern.match(text, at)
-            if found is not None and place.fits(found["s"]):
-                yield *found.span("s"), place.kind
-            at = lower.find(anchor, found.end() if found else at + len(anchor))
+            match = place.pattern.match(text, at)
+            if match is not None and place.fits(match["s"]):
+                yield *match.span("s"), place.kind
+            at = lower.find(anchor, match.end() if match else at + len(anchor))
     # A line of .pgpass has no name, so its usual ports are looked for.
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
-        for found in _PATTERNS["pgpass"].finditer(text):
-            if is_password(found["s"]):
-                yield *found.span("s"), "password"
+        for match in _PATTERNS["pgpass"].finditer(text):
+            if is_password(match["s"]):
+                yield *match.span("s"), "password"

@@ -1,8 +1,8 @@
-"""The redactor: replaces secrets in texts by their type, before a text is cut, kept,
-shown or sent.
+"""The redactor: replaces secrets in texts by their type, before a text is cut, stored, shown or
+sent.
 
-It also finds a secret that colour codes of a terminal interrupt, that the end of a text cuts, or
-that a later text repeats without its name.
+It also finds a secret that colour codes of a terminal interrupt or the end of a text cuts. It finds
+one that a later text repeats without its name.
 """
 
 import re
@@ -129,20 +129,19 @@ class Redactor:
 
     def _redact_nested(self, value: Any, counts: Counter[str], depth: int) -> Any:
         if isinstance(value, str):
-            text, found = self.redact(value)
-            if found:
-                counts.update(found)
+            text, text_counts = self.redact(value)
+            if text_counts:
+                counts.update(text_counts)
             return text
         if depth >= MAX_DEPTH:
             return None
         if isinstance(value, Mapping):
-            texts = ((key, str(key), each) for key, each in value.items())
-            return {
-                text if key in self._keys else self._redact_key(text, counts): self._redact_named(
-                    text, each, counts, depth
-                )
-                for key, text, each in texts
-            }
+            done: dict[str, Any] = {}
+            for key, each in value.items():
+                text = str(key)
+                name = text if key in self._keys else self._redact_key(text, counts)
+                done[name] = self._redact_named(text, each, counts, depth)
+            return done
         return self._redact_list(value, counts, depth) if isinstance(value, list | tuple) else value
 
     def _redact_key(self, key: str, counts: Counter[str]) -> str:
@@ -150,9 +149,9 @@ class Redactor:
 
         Short ones that hold none are remembered: in a session they are few.
         """
-        text, found = self.redact(key)
-        if found:
-            counts.update(found)
+        text, key_counts = self.redact(key)
+        if key_counts:
+            counts.update(key_counts)
         # Bounded, because keys may come from a hostile transcript.
         elif len(key) <= MAX_KEY and len(self._keys) < MAX_KEYS:
             # Its type is stored as well, so that a repeated key needs no second search.
@@ -173,10 +172,8 @@ class Redactor:
         # A list of arguments, such as ["--password", "value"].
         before: str | None = None
         for word in words:
-            option = before is not None and _OPTION.match(before) is not None
-            done.append(
-                self._redact_named(before if option and before else "", word, counts, depth)
-            )
+            option = before if before is not None and _OPTION.match(before) else ""
+            done.append(self._redact_named(option, word, counts, depth))
             before = word if isinstance(word, str) else None
         return done
 
@@ -196,7 +193,7 @@ class Redactor:
 
     def _find_hits(self, original: str) -> list[Hit]:
         # The type in a mark may be a credential's name, but what follows the mark is not its value.
-        text = _MARK.sub(_blank, original) if "[redacted:" in original else original
+        text = _MARK.sub(_blank_mark, original) if "[redacted:" in original else original
         # The only letter with two characters in lower case, which would move all places behind it.
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
@@ -212,7 +209,7 @@ class Redactor:
         hits += find_tokens(candidate_text)
         hits += find_issued(candidate_text)
         hits += self._own.hits(original)
-        # Short texts repeat in a session. The text is kept, and not a hash, since it holds no
+        # Short texts repeat in a session. The text is stored, and not a hash, since it holds no
         # secret.
         if not hits and len(text) <= MAX_CLEAN:
             if len(self._clean) >= MOST_CLEAN:
@@ -221,7 +218,7 @@ class Redactor:
         return without_overlap(_extend_over_break(text, hit) for hit in hits) if hits else hits
 
 
-def _blank(mark: re.Match[str]) -> str:
+def _blank_mark(mark: re.Match[str]) -> str:
     # As long as the mark, so that places stay.
     return "[redacted:" + "." * (len(mark[0]) - 11) + "]"
 
@@ -260,18 +257,15 @@ def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
     if length >= form.least:
         # A repeated character is a placeholder.
         return len(set(rest[0])) > 3
-    cut = (
-        rest.end() == len(text)
-        or _LINE_END.match(text, rest.end()) is not None
-        or text[rest.end()] == "…"
-    )
+    if not _is_cut(text, rest.end()) or length < CUT_LEAST:
+        return False
     # A few words of a sentence begin like a secret; they hold no digits.
-    return (
-        cut
-        and length >= CUT_LEAST
-        and len(form.beginnings[0]) > 2
-        and any(map(str.isdigit, rest[0]))
-    )
+    return len(form.beginnings[0]) > 2 and any(map(str.isdigit, rest[0]))
+
+
+def _is_cut(text: str, end: int) -> bool:
+    """Return whether the text, a line or a program that shortens texts ends at a place."""
+    return end == len(text) or text[end] == "…" or _LINE_END.match(text, end) is not None
 
 
 def _extend_over_break(text: str, hit: Hit) -> Hit:
@@ -284,12 +278,9 @@ def _extend_over_break(text: str, hit: Hit) -> Hit:
     if rest is None or not looks_random(rest[0]):
         return hit
     after, is_word = text[rest.end() : rest.end() + 1], rest[0].isalpha()
+    goes_on = after not in _AFTER_REST or (is_word and after in (":", "(", " "))
     # A key, a call or more of a sentence follows, so this is no second half.
-    if (
-        (is_word and after in (":", "(", " "))
-        or after not in _AFTER_REST
-        or "=" in rest[0].rstrip("=")
-    ):
+    if goes_on or "=" in rest[0].rstrip("="):
         return hit
     return start, rest.end(), kind
 
@@ -314,17 +305,10 @@ def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
     """
     done: list[Hit] = []
     # Of several that begin at one place the longest comes first and covers the others.
-    for start, end, kind in sorted(
-        hits,
-        key=lambda hit: (hit[0], -hit[1]),
-    ):
+    for start, end, kind in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
         if done and start < done[-1][1]:
-            before = done[-1]
-            done[-1] = (
-                before[0],
-                max(before[1], end),
-                before[2],
-            )
+            first_start, first_end, first_kind = done[-1]
+            done[-1] = first_start, max(first_end, end), first_kind
         elif end > start:
             done.append((start, end, kind))
     return done
@@ -350,15 +334,15 @@ _LAST_RUN = re.compile(r"([^\s\"'`=:]{6,400})[\s….]*\Z")
 class StreamRedactor:
     """Redacts the texts of one session in their order. Not for several threads.
 
-    It remembers the secrets that it saw: where one stands again without its name, or its other half
-    stands in the text that follows, it is known. Nothing of this memory leaves it.
+    It remembers the secrets of the session. So it finds one that stands again without its name, and
+    the other half of one in the text that follows. Nothing of this memory leaves it.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self.counts: Counter[str] = Counter()
         self._redactor = redactor
         self._known_secrets: dict[str, str] = {}
-        # The type of the secret that the text before broke off, None without one.
+        # The type of the secret within which the text before ended, None without one.
         self._open: str | None = None
 
     def redact(self, text: str, follows: int | None = None) -> str:
@@ -369,7 +353,7 @@ class StreamRedactor:
         text = text_or_replaced(text)
         hits = self._redactor.hits(text)
         if follows is not None and self._open is not None:
-            end = _rest(text, follows, self._open)
+            end = _find_rest(text, follows, self._open)
             if end > follows:
                 # The continuation has no name of its own, so no other rule would find it.
                 hits = without_overlap([(follows, end, self._open), *hits])
@@ -405,7 +389,7 @@ class StreamRedactor:
             for secret, kind in known_secrets
             for at in occurrences(text, secret)
         ]
-        hits += self._halves(text)
+        hits += self._find_halves(text)
         if not hits:
             return text
         done, counts = replace_spans(text, without_overlap(hits))
@@ -420,23 +404,16 @@ class StreamRedactor:
             return self.redact_known(value)
         if isinstance(value, Mapping):
             return {key: self.redact_known_in_value(each) for key, each in value.items()}
-        return (
-            [self.redact_known_in_value(each) for each in value]
-            if isinstance(value, list)
-            else value
-        )
+        if isinstance(value, list):
+            return [self.redact_known_in_value(each) for each in value]
+        return value
 
-    def _halves(self, text: str) -> Iterator[Hit]:
+    def _find_halves(self, text: str) -> Iterator[Hit]:
         """Yield the end of a secret that a text begins with, and the beginning of one that it ends
         with.
         """
-        first, last = (
-            RUN.match(text),
-            _LAST_RUN.search(
-                text,
-                max(0, len(text) - 400),
-            ),
-        )
+        first = RUN.match(text)
+        last = _LAST_RUN.search(text, max(0, len(text) - 400))
         for secret, kind in self._known_secrets.items():
             # Shorter ends occur in ordinary text.
             if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):
@@ -448,13 +425,13 @@ class StreamRedactor:
         # A short run of letters can be an ordinary word elsewhere in the session.
         telling = not secret.isalpha() or len(secret) >= 16
         fits = 8 <= len(secret) <= 400 and len(set(secret)) >= 5 and "[redacted:" not in secret
-        # Bounds the memory, and the time of `again`, which looks for each of them in each text.
+        # Bounds the memory, and the time of `redact_known`, which looks for each in each text.
         if telling and fits and len(self._known_secrets) < MAX_REMEMBERED:
             self._known_secrets.setdefault(secret, kind)
 
 
-def _rest(text: str, start: int, kind: str) -> int:
-    """Return where the rest of a secret ends that the text before broke off."""
+def _find_rest(text: str, start: int, kind: str) -> int:
+    """Return where the rest of a secret ends within which the text before ended."""
     if kind == "private-key":
         return start + secret_patterns.leading(text[start:])
     rest = RUN.match(text, start)

@@ -48,19 +48,19 @@ class SecretForm:
         return re.compile(f"[{self.chars}]{{1,{self.whole or _LONGEST}}}")
 
 
-def _forms() -> Iterator[SecretForm]:
+def _read_forms() -> Iterator[SecretForm]:
     for row in _TABLE["forms"]:
         exact = row["exact"].replace("{end}", _END) if "exact" in row else None
         yield SecretForm(**row | {"beginnings": tuple(row["beginnings"]), "exact": exact})
 
 
-FORMS = tuple(_forms())
+FORMS = tuple(_read_forms())
 """In the order of the search: of two that begin alike the longer first."""
 
 BEGINNINGS = {beginning: form for form in reversed(FORMS) for beginning in form.beginnings}
 
 
-def _alternatives(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     """Return a pattern for words that looks at each first character once."""
     # A pattern with one branch for each first character fails at most places after one comparison.
     by_first: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def _alternatives(words: list[str]) -> str:
     return "|".join(f"{re.escape(first)}(?:{rest})" for first, rest in longest_first.items())
 
 
-BEGINNING = re.compile(_alternatives(list(BEGINNINGS)))
+BEGINNING = re.compile(_join_words(list(BEGINNINGS)))
 """Finds where a secret may begin; `stands_free` says whether it can."""
 
 
@@ -122,17 +122,16 @@ _AHEAD = re.compile(
     rf"(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{{16,76}})[\"']{{0,3}}(?:{_BREAK.pattern})[ "
     r"\t>|+\"']{0,12}\Z"
 )
-# Characters from which a row is full, and of the shortest row.
+# Least characters of a full row, and of a row before any full one.
 _LONG, _SHORT = 40, 16
 # PEM has rows of 64 characters; some programs write 60.
 _ROW_LENGTH = 60
 
 
 def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, end, unfinished) of every private key in a text; unfinished: it goes on where
-    the text ends.
+    """Yield (start, end, unfinished) of every private key in a text.
 
-    words: at least all the long words of the text.
+    An unfinished one goes on where the text ends. words: at least all the long words of the text.
     """
     at = 0
     if "PRIVATE KEY" in text or "PuTTY-User-Key" in text:
@@ -143,28 +142,27 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
         for begin in _PATTERNS["begin"].finditer(text):
             if begin.start() >= at:
                 place = bisect_left(starts, begin.end())
-                at, unfinished = _end_of(
-                    text, begin.end(), ends[place] if place < len(ends) else None
-                )
+                end_line = ends[place] if place < len(ends) else None
+                at, unfinished = _find_end(text, begin.end(), end_line)
                 yield begin.start(), at, unfinished
         # An end without its beginning: a tool cut the text above.
         before = 0
         for end in ends:
-            yield _start_of(text, before, end.start()), end.end(), False
+            yield _find_start(text, before, end.start()), end.end(), False
             before = end.end()
     rows = [len(word) for word in words if len(word) >= _ROW_LENGTH]
     if len(rows) >= ROWS or sum(rows) >= ROWS * _ROW_LENGTH:
-        yield from _middles(text)
+        yield from _find_middles(text)
 
 
 def leading(text: str) -> int:
     """Return where the block ends that a text begins within: 0 when its first line is none of a
     block's.
     """
-    return _end_of(text, 0, _PATTERNS["block_end"].search(text))[0]
+    return _find_end(text, 0, _PATTERNS["block_end"].search(text))[0]
 
 
-def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
+def _find_end(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
     """Return where the block ends whose first line ends at `start`, and whether the text ends
     before it.
 
@@ -178,10 +176,12 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
     while at < stop:
         broken = _BREAK.search(text, at, stop)
         line_end = broken.start() if broken else stop
-        body = _body_length(text[at:line_end])
+        body = _measure_body(text[at:line_end])
+        if body is None:
+            return at, False
         # The last row of a block may be short; a short word before any long row is no row.
-        if body is None or (0 < body < _SHORT and not full and broken is not None and end is None):
-            return (at, False)
+        if 0 < body < _SHORT and not full and broken is not None and end is None:
+            return at, False
         full = full or body >= _LONG
         at = broken.end() if broken else stop
         # A short row behind a full one is the last of its block.
@@ -190,22 +190,22 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
     return (end.end(), False) if end else (at, at == len(text))
 
 
-def _start_of(text: str, floor: int, end: int) -> int:
+def _find_start(text: str, floor: int, end: int) -> int:
     """Return where the rows begin that lead up to the end of a block, not before `floor`."""
     first = max(floor, end - MAX_BLOCK)
     breaks = list(_BREAK.finditer(text, first, end))
-    edges = [first, *(found.end() for found in breaks)]
-    ends = [*(found.start() for found in breaks), end]
+    starts = [first, *(line_break.end() for line_break in breaks)]
+    ends = [*(line_break.start() for line_break in breaks), end]
     start = end
     # Backwards from the end, up to the first line that is no row.
-    for line_start, line_end in zip(reversed(edges), reversed(ends), strict=True):
-        if _body_length(text[line_start:line_end]) is None:
+    for line_start, line_end in zip(reversed(starts), reversed(ends), strict=True):
+        if _measure_body(text[line_start:line_end]) is None:
             break
         start = line_start
     return start
 
 
-def _body_length(line: str) -> int | None:
+def _measure_body(line: str) -> int | None:
     """Return how many characters of a block a line holds, None when it is none of a
     block's lines.
     """
@@ -218,27 +218,30 @@ def _body_length(line: str) -> int | None:
     return 0 if _PATTERNS["header"].match(content) or _PATTERNS["begin"].match(content) else None
 
 
-def _middles(text: str) -> Iterator[tuple[int, int, bool]]:
+def _find_middles(text: str) -> Iterator[tuple[int, int, bool]]:
     rows: list[re.Match[str]] = []
     for row in _PATTERNS["row"].finditer(text):
-        if rows and not _PATTERNS["between"].fullmatch(
-            text,
-            rows[-1].end(),
-            row.start(),
-        ):
-            yield from _middle(text, rows)
+        if rows and not _are_adjacent(text, rows[-1], row):
+            yield from _read_middle(text, rows)
             rows = []
-        # Rows of base64 have all three; hashes in hex and long words lack one.
-        if (
-            any(map(str.islower, row[0]))
-            and any(map(str.isupper, row[0]))
-            and any(map(str.isdigit, row[0]))
-        ):
+        if _is_base64_row(row[0]):
             rows.append(row)
-    yield from _middle(text, rows)
+    yield from _read_middle(text, rows)
 
 
-def _middle(text: str, rows: list[re.Match[str]]) -> Iterator[tuple[int, int, bool]]:
+def _are_adjacent(text: str, row: re.Match[str], following: re.Match[str]) -> bool:
+    return _PATTERNS["between"].fullmatch(text, row.end(), following.start()) is not None
+
+
+def _is_base64_row(row: str) -> bool:
+    """Return whether a row has small letters, capitals and digits.
+
+    Hashes in hex and long words lack one of the three.
+    """
+    return any(map(str.islower, row)) and any(map(str.isupper, row)) and any(map(str.isdigit, row))
+
+
+def _read_middle(text: str, rows: list[re.Match[str]]) -> Iterator[tuple[int, int, bool]]:
     if len(rows) < ROWS:
         return
     start, end = rows[0].start(), rows[-1].end()
@@ -283,12 +286,12 @@ class UserPatterns:
 
         Raises as the constructor.
         """
-        found = _PATTERNS["line"].fullmatch(line)
-        if found is None:
+        entry = _PATTERNS["line"].fullmatch(line)
+        if entry is None:
             hint = "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
             raise InvalidArgument("It is neither NAME = TEXT nor NAME ~ PATTERN.", hint)
-        name, text = _check_name(found["name"]), found["text"]
-        if found["sign"] == "~":
+        name, text = _check_name(entry["name"]), entry["text"]
+        if entry["sign"] == "~":
             self._compiled.append((name, _compile_pattern(name, text)))
         elif not MIN_LITERAL <= len(text) <= MAX_PATTERN:
             hint = f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
@@ -304,22 +307,19 @@ class UserPatterns:
         """
         if not self._compiled and not self._literals:
             return
-        marks = (
-            [mark.span() for mark in _PATTERNS["mark"].finditer(text)]
-            if "[redacted:" in text
-            else []
-        )
-        for start, end, name in self._find(text):
+        has_marks = "[redacted:" in text
+        marks = [mark.span() for mark in _PATTERNS["mark"].finditer(text)] if has_marks else []
+        for start, end, name in self._find_matches(text):
             if not any(start < after and before < end for before, after in marks):
                 yield start, end, name
 
-    def _find(self, text: str) -> Iterator[tuple[int, int, str]]:
+    def _find_matches(self, text: str) -> Iterator[tuple[int, int, str]]:
         for name, literal in self._literals:
             yield from ((at, at + len(literal), name) for at in occurrences(text, literal))
         for name, pattern in self._compiled:
             group = pattern.groupindex.get("secret", 0)
-            for found in pattern.finditer(text):
-                start, end = found.span(group)
+            for match in pattern.finditer(text):
+                start, end = match.span(group)
                 if end > start >= 0:
                     yield start, end, name
 
@@ -369,7 +369,7 @@ def _compile_pattern(name: str, pattern: str) -> Any:
             "TEXT) and the built-in rules work.",
         ) from None
     options = re2.Options()
-    # It would write errors to stderr, past our messages.
+    # RE2 would write errors to stderr, past our messages.
     options.log_errors = False
     # Bytes for the automaton of a pattern; beyond them RE2 reports an error.
     options.max_mem = 8 << 20

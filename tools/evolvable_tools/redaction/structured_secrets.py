@@ -28,10 +28,8 @@ from evolvable_tools.redaction.token_detection import (
     occurrences,
 )
 
-_NAMING, _HOLDING = (
-    frozenset({"key", "name", "id", "property", "k"}),
-    frozenset({"value", "val", "v", "default"}),
-)
+_NAMING = frozenset({"key", "name", "id", "property", "k"})
+_HOLDING = frozenset({"value", "val", "v", "default"})
 NEAR = 240
 """Characters around a name or an id in which its secret is looked for."""
 
@@ -51,45 +49,41 @@ def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
     for start in _TABLE["set_starts"] if has_name_word else ():
         if start in lower:
             for at in occurrences(lower, start):
-                if (found := _SET.match(text, at)) is not None:
-                    yield from _named_value(found)
+                if (match := _SET.match(text, at)) is not None:
+                    yield from _read_named_value(match)
     # Without a word for a credential only those structures can have a secret that name it
     # themselves.
     for structure in _STRUCTURES if has_name_word else _KNOWN:
         if holds_any(lower, structure.holds):
-            for found in structure.pattern.finditer(text):
-                yield from structure.hits(found)
+            for match in structure.pattern.finditer(text):
+                yield from structure.hits(match)
     if candidate_text.windows:
         for structure in _LONG:
             if holds_any(candidate_text.joined_lower, structure.holds):
-                for found in candidate_text.find(structure.pattern):
-                    yield from structure.hits(found)
+                for match in candidate_text.find(structure.pattern):
+                    yield from structure.hits(match)
         if "akia" in candidate_text.joined_lower or "asia" in candidate_text.joined_lower:
-            yield from _near(text, _PATTERNS["aws_id"], _PATTERNS["aws_secret"], "aws-secret")
-        if (
-            _PATTERNS["azure_token"].search(candidate_text.joined) is not None
-            and _PATTERNS["azure"].search(text) is not None
-        ):
-            yield from _near(
-                text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token"
-            )
+            yield from _find_near(text, _PATTERNS["aws_id"], _PATTERNS["aws_secret"], "aws-secret")
+        azure, azure_token = _PATTERNS["azure"], _PATTERNS["azure_token"]
+        if azure_token.search(candidate_text.joined) and azure.search(text):
+            yield from _find_near(text, azure, azure_token, "azure-devops-token")
         if any(start in candidate_text.joined for start in _PEM_STARTS):
-            yield from _encoded_keys(text)
+            yield from _find_encoded_keys(text)
     if has_name_word and holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
-        yield from _columns(text, lower)
+        yield from _read_columns(text, lower)
 
 
-def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
+def _read_named_value(match: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
     """Yield the value of a match whose name is a credential's."""
-    kind = names_credential(found["name"].replace(":_", "_").rpartition("/")[2].lstrip(":"))
-    if kind is not None and is_secret(found["s"], kind, quoted=True, strong=strong):
-        yield *found.span("s"), kind
+    kind = names_credential(match["name"].replace(":_", "_").rpartition("/")[2].lstrip(":"))
+    if kind is not None and is_secret(match["s"], kind, quoted=True, strong=strong):
+        yield *match.span("s"), kind
 
 
-def _attributes(found: re.Match[str]) -> Iterator[Hit]:
+def _read_attributes(match: re.Match[str]) -> Iterator[Hit]:
     """Yield the value of an element whose other attribute names a credential."""
     kind, values = None, list[tuple[int, int, str]]()
-    for attribute in _PATTERNS["attribute"].finditer(found["all"]):
+    for attribute in _PATTERNS["attribute"].finditer(match["all"]):
         name = attribute[1].lower().rpartition(":")[2]
         if name in _NAMING:
             kind = kind or names_credential(attribute[3])
@@ -97,7 +91,7 @@ def _attributes(found: re.Match[str]) -> Iterator[Hit]:
             values.append((*attribute.span(3), attribute[3]))
     for start, end, value in values:
         if kind is not None and is_secret(value, kind, quoted=True, strong=True):
-            yield found.start("all") + start, found.start("all") + end, kind
+            yield match.start("all") + start, match.start("all") + end, kind
 
 
 def _is_userinfo(value: str) -> bool:
@@ -123,14 +117,13 @@ def _is_setting(value: str) -> bool:
     )
 
 
-def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str) -> Iterator[Hit]:
+def _find_near(
+    text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str
+) -> Iterator[Hit]:
     """Yield the values near a mark; reads every character once."""
     done = 0
     for mark in marks.finditer(text):
-        start, end = (
-            max(done, mark.start() - NEAR),
-            mark.end() + NEAR,
-        )
+        start, end = max(done, mark.start() - NEAR), mark.end() + NEAR
         for value in values.finditer(text, start, min(end, len(text))):
             # A value that reaches the end of the window may go on behind it; another mark near by
             # finds it whole.
@@ -141,27 +134,18 @@ def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str)
         done = max(done, mark.end())
 
 
-def _encoded_keys(text: str) -> Iterator[Hit]:
+def _find_encoded_keys(text: str) -> Iterator[Hit]:
     """Yield private keys that are encoded once more in base64, in one line or in several."""
-    seen = 0
-    for found in _PATTERNS["base64_run"].finditer(text):
-        start, end = found.span()
-        if start < seen or not found[0].startswith(_PEM_STARTS):
+    done = 0
+    for match in _PATTERNS["base64_run"].finditer(text):
+        start, end = match.span()
+        if start < done or not match[0].startswith(_PEM_STARTS):
             continue
-        rows = [found[0]]
-        while (
-            len(rows) < MAX_ROWS
-            and (
-                row := _PATTERNS["base64_next"].match(
-                    text,
-                    end,
-                )
-            )
-            is not None
-        ):
+        rows = [match[0]]
+        while len(rows) < MAX_ROWS and (row := _PATTERNS["base64_next"].match(text, end)):
             rows.append(row["run"])
             end = row.end("run")
-        seen = end
+        done = end
         if _holds_key("".join(rows)):
             yield start, end, "private-key"
 
@@ -180,7 +164,7 @@ def _holds_key(encoded: str) -> bool:
     return False
 
 
-def _columns(text: str, lower: str) -> Iterator[Hit]:
+def _read_columns(text: str, lower: str) -> Iterator[Hit]:
     """Yield the values of a table of separated cells whose first line names a credential."""
     words = [word for word in NAME_WORDS if word in lower]
     names: list[str | None] = []
@@ -189,18 +173,18 @@ def _columns(text: str, lower: str) -> Iterator[Hit]:
         cells = line.rstrip("\r\n").split(separator) if separator else []
         if separator and len(cells) == len(names) and rows < MAX_ROWS:
             rows += 1
-            yield from _row(cells, names, at)
+            yield from _read_row(cells, names, at)
         else:
             # A line without a separator or such a word names none; most lines end here.
             may_be_header = holds_any(line, _CELL_ENDS) and any(
                 lower.find(word, at, at + len(line)) >= 0 for word in words
             )
-            separator, names = _header(line.rstrip("\r\n")) if may_be_header else ("", [])
+            separator, names = _read_header(line.rstrip("\r\n")) if may_be_header else ("", [])
             rows = 0
         at += len(line)
 
 
-def _header(line: str) -> tuple[str, list[str | None]]:
+def _read_header(line: str) -> tuple[str, list[str | None]]:
     """Return the separator and the type of each column, ('', []) for a line that is no header with
     a credential.
     """
@@ -217,14 +201,14 @@ def _header(line: str) -> tuple[str, list[str | None]]:
     return (separator, names) if any(names) and all(map(str.strip, cells)) else ("", [])
 
 
-def _row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:
+def _is_secret_cell(value: str, kind: str) -> bool:
+    return is_opaque(value) and is_secret(value, kind, quoted=True, strong=True)
+
+
+def _read_row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:
     for cell, kind in zip(cells, names, strict=True):
         value = cell.strip().strip("\"'")
-        if (
-            kind is not None
-            and is_opaque(value)
-            and is_secret(value, kind, quoted=True, strong=True)
-        ):
+        if kind is not None and _is_secret_cell(value, kind):
             start = at + cell.index(value)
             yield start, start + len(value), kind
         at += len(cell) + 1
@@ -253,14 +237,14 @@ class _Structure:
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def hits(self, found: re.Match[str]) -> Iterator[Hit]:
+    def hits(self, match: re.Match[str]) -> Iterator[Hit]:
         """Yield the secrets of a match."""
         if self.attributes:
-            yield from _attributes(found)
+            yield from _read_attributes(match)
         elif not self.kind:
-            yield from _named_value(found, strong=self.strong)
-        elif _FITS[self.fits](found["s"]):
-            yield *found.span("s"), self.kind
+            yield from _read_named_value(match, strong=self.strong)
+        elif _FITS[self.fits](match["s"]):
+            yield *match.span("s"), self.kind
 
 
 _TABLE = tomllib.loads(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 Hit = tuple[int, int, str]
-"""Where a secret begins and ends, and of what type it is."""
+"""The places where a secret begins and ends, and its type."""
 
 
 def occurrences(text: str, part: str) -> Iterator[int]:
@@ -52,7 +52,7 @@ def certain_runs(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the runs of letters, digits, `_` and `-` are in which a secret can be that names
     itself.
 
-    Each is as long as can be and has a digit. A pattern takes four times as long to find them; most
+    Each is as long as can be and has a digit. A pattern would take longer to find them, and most
     files have none.
     """
     runs = data.translate(_AS_RUNS)
@@ -86,18 +86,20 @@ class CandidateText:
     def __init__(
         self, text: str, lower: str, words: Sequence[str] | None = None, *, certain: bool = False
     ) -> None:
-        """words: at least all the words of the text with LEAST characters, where they are known.
+        """Find the windows of a text.
 
+        words: at least all the words of the text with LEAST characters, where they are known.
         certain: only for secrets that name themselves; they need no name of a provider before them.
         """
         self.text, self.lower = text, lower
         self.windows: list[tuple[int, int]] = []
         # Most texts end here, without a search for runs.
-        if words is not None and not any(map(_may_be_one, words)):
+        if words is not None and not any(map(_may_be_secret, words)):
             return
         lead, tail = (NEAR, NEAR) if certain else (LEAD, TAIL)
         # A byte for each character: what is not ASCII belongs to no run.
-        for start, end in certain_runs(text.encode("ascii", "replace")) if certain else _runs(text):
+        runs = certain_runs(text.encode("ascii", "replace")) if certain else _find_runs(text)
+        for start, end in runs:
             # Windows that meet are joined, so that none is searched twice.
             start, end = max(0, start - lead), end + tail
             if self.windows and start <= self.windows[-1][1]:
@@ -129,7 +131,7 @@ class CandidateText:
                 at = self.lower.find(anchor, at + 1, end)
 
 
-def _runs(text: str) -> Iterator[tuple[int, int]]:
+def _find_runs(text: str) -> Iterator[tuple[int, int]]:
     for run in _RUN.finditer(text):
         start, end = run.span()
         # A long run is looked at without a digit too: some issuers use letters alone.
@@ -137,12 +139,12 @@ def _runs(text: str) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _may_be_one(word: str) -> bool:
+def _may_be_secret(word: str) -> bool:
     return len(word) >= LEAST and (len(word) >= 2 * LEAST or _DIGIT.search(word) is not None)
 
 
 def make_certain_candidates(text: str) -> CandidateText:
-    """Return the ground of a text for secrets that name themselves."""
+    """Return the windows of a text in which a secret may be that names itself."""
     return CandidateText(text, text.replace("İ", "I").lower(), certain=True)
 
 
@@ -171,21 +173,19 @@ class GitleaksRule:
 
     def hit(self, text: str, at: int) -> Hit | None:
         """Return the secret of a match that begins at a place, or None."""
-        found = self.pattern.match(text, at)
-        if found is None:
+        match = self.pattern.match(text, at)
+        if match is None:
             return None
         # Without a group of its own a rule's first group is the secret, as in gitleaks.
         group = self.group if self.group is not None else min(1, self.pattern.groups)
-        secret = found[group]
-        if (
-            secret is None
-            or len(secret) < LEAST
-            or entropy(secret) < max(self.entropy, LEAST_ENTROPY)
-        ):
+        secret = match[group]
+        if secret is None or len(secret) < LEAST:
+            return None
+        if entropy(secret) < max(self.entropy, LEAST_ENTROPY):
             return None
         if any(allowed.search(secret) for allowed in self.allowed_patterns):
             return None
-        return found.start(group), found.end(group), self.name
+        return match.start(group), match.end(group), self.name
 
 
 @cache
@@ -195,13 +195,13 @@ def load_rules() -> tuple[GitleaksRule, ...]:
     A pattern is compiled when a text first holds one of its anchors.
     """
     return tuple(
-        _rule(row)
+        _read_rule(row)
         for row in json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8"))
     )
 
 
 @cache
-def _rules_by_anchor() -> tuple[tuple[str, GitleaksRule], ...]:
+def _list_by_anchor() -> tuple[tuple[str, GitleaksRule], ...]:
     return tuple((anchor, rule) for rule in load_rules() for anchor in rule.anchors)
 
 
@@ -212,32 +212,28 @@ has as many.
 
 
 @cache
-def _places_by_start() -> Mapping[str, list[int]]:
-    """Return the places in `_rules_by_anchor` of the anchors with the same start."""
+def _group_by_start() -> Mapping[str, list[int]]:
+    """Return the places in `_list_by_anchor` of the anchors with the same start."""
     places: dict[str, list[int]] = {}
-    for place, (anchor, _) in enumerate(_rules_by_anchor()):
+    for place, (anchor, _) in enumerate(_list_by_anchor()):
         places.setdefault(anchor[:START], []).append(place)
     return places
 
 
-def _rules_for(lower: str) -> Iterator[tuple[str, GitleaksRule]]:
+def _find_rules(lower: str) -> Iterator[tuple[str, GitleaksRule]]:
     """Yield the anchors that a text in lower case holds, with their rules, in the order of the
     rules.
     """
-    rules: Sequence[tuple[str, GitleaksRule]] = _rules_by_anchor()
+    rules: Sequence[tuple[str, GitleaksRule]] = _list_by_anchor()
     if len(lower) <= SHORT:  # the starts of a short text are fewer than the anchors
-        by_start = _places_by_start()
+        by_start = _group_by_start()
         starts = {lower[at : at + START] for at in range(len(lower) - START + 1)}
-        rules = [
-            rules[place]
-            for place in sorted(
-                place for start in starts & by_start.keys() for place in by_start[start]
-            )
-        ]
+        places = [place for start in starts & by_start.keys() for place in by_start[start]]
+        rules = [rules[place] for place in sorted(places)]
     return ((anchor, rule) for anchor, rule in rules if anchor in lower)
 
 
-def _rule(row: Mapping[str, Any]) -> GitleaksRule:
+def _read_rule(row: Mapping[str, Any]) -> GitleaksRule:
     anchors, allowed = tuple(row["anchors"]), tuple(row.get("allowed", ()))
     return GitleaksRule(
         row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed
@@ -248,16 +244,16 @@ def find_issued(candidate_text: CandidateText) -> Iterator[Hit]:
     """Yield the secrets that a rule of gitleaks finds."""
     if not candidate_text.windows:
         return
-    for anchor, rule in _rules_for(candidate_text.joined_lower):
+    for anchor, rule in _find_rules(candidate_text.joined_lower):
         yield from _find_hits(rule, anchor, candidate_text)
 
 
 def _find_hits(rule: GitleaksRule, anchor: str, candidate_text: CandidateText) -> Iterator[Hit]:
-    seen = 0
+    end = 0
     for at in candidate_text.places(anchor):
-        # A place within the secret that was just found.
-        if at >= seen and (hit := rule.hit(candidate_text.text, at)) is not None:
-            seen = hit[1]
+        # A place within the secret before begins no other one.
+        if at >= end and (hit := rule.hit(candidate_text.text, at)) is not None:
+            end = hit[1]
             yield hit
 
 
@@ -304,9 +300,9 @@ def find_tokens(candidate_text: CandidateText) -> Iterator[Hit]:
     joined = candidate_text.joined
     for token in exact_tokens():
         if token.holds in joined:
-            for found in candidate_text.find(token.pattern):
-                if is_random(found[0]):
-                    yield *found.span(), token.kind
+            for match in candidate_text.find(token.pattern):
+                if is_random(match[0]):
+                    yield *match.span(), token.kind
 
 
 def is_random(text: str) -> bool:
@@ -315,12 +311,9 @@ def is_random(text: str) -> bool:
     mixed = any(map(str.islower, text)) and any(map(str.isupper, text))
     # Two digits and different characters exclude words; 24 of one case are needed where no mix of
     # cases tells.
-    return (
-        digits >= 2
-        and (mixed or len(text) >= 24)
-        and len(set(text)) >= 9
-        and any(map(str.isalpha, text))
-    )
+    if digits < 2 or len(set(text)) < 9 or not any(map(str.isalpha, text)):
+        return False
+    return mixed or len(text) >= 24
 
 
 _NOT_CERTAIN = frozenset(
@@ -352,9 +345,8 @@ def find_certain(text: str) -> Iterator[Hit]:
     for start, end, kind in find_issued(candidate_text):
         # Rules whose anchor is a provider's name before the secret are left out: only the secret
         # itself is certain.
-        if candidate_text.lower.startswith(anchors[kind], start) and not is_placeholder(
-            text[start:end]
-        ):
+        names_itself = candidate_text.lower.startswith(anchors[kind], start)
+        if names_itself and not is_placeholder(text[start:end]):
             yield start, end, kind
 
 

@@ -1,7 +1,7 @@
 """Search: the stages from the words of a task to a verdict.
 
 Begin with `search_cascade`: it asks stage after stage with the `SearchDependencies` that there are,
-and returns `Match`es; `Verdict` says what the best of them is worth. `find_near_duplicates`
+and returns `Match`es. `Verdict` says what the best of them is worth. `find_near_duplicates`
 compares new descriptions with old.
 """
 

@@ -77,10 +77,7 @@ MOST_DESCRIPTION = 150
 # Entries of one read, so that a walk over a library of any size holds one page in memory.
 _PAGE = 1_000
 
-Choose = Callable[
-    [str, Sequence[IndexEntry]],
-    tuple[IndexEntry | None, str],
-]
+Choose = Callable[[str, Sequence[IndexEntry]], tuple[IndexEntry | None, str]]
 """A model's choice for a task among all entries, and why; None when none fits.
 
 May raise an EvolvableError.
@@ -109,7 +106,7 @@ def search_evoagent(
     return answers
 
 
-def _all_entries(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
+def _read_all_entries(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
     """Yield every visible entry, page by page."""
     after = None
     while page := index.entries(kind=query.kind, scopes=query.scopes, limit=_PAGE, after=after):
@@ -119,11 +116,11 @@ def _all_entries(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
 
 
 def _run_keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
-    for entry in _all_entries(index, query):
+    for entry in _read_all_entries(index, query):
         for trigger in entry.triggers:
             # An empty trigger would be part of every task.
             if trigger.strip() and trigger.lower() in task:
-                return _single_result(entry, 1.0, f'trigger "{trigger}" is part of the task')
+                return _make_single_result(entry, 1.0, f'trigger "{trigger}" is part of the task')
     return StageResult((), "no trigger is part of the task")
 
 
@@ -144,10 +141,10 @@ def _run_embedding(
         return StageResult(
             (), f"the nearest description has cosine {cosine:.3f}, under {NEAR} ({nearest.said})"
         )
-    entry = next((entry for entry in _all_entries(index, query) if entry.id == id_), None)
+    entry = next((entry for entry in _read_all_entries(index, query) if entry.id == id_), None)
     if entry is None:
         return StageResult((), "the nearest was removed meanwhile")
-    return _single_result(
+    return _make_single_result(
         entry, min(cosine, 1.0), f"cosine {cosine:.3f} between the task and its description"
     )
 
@@ -156,12 +153,9 @@ def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None)
     if choose is None:
         return StageResult((), "skipped: no model is configured")
     # One more than the prompt holds tells whether the list was cut.
-    entries = list(islice(_all_entries(index, query), MOST_LISTED + 1))
-    whole = (
-        ""
-        if len(entries) <= MOST_LISTED
-        else f" (asked about the first {MOST_LISTED:,} of the library)"
-    )
+    entries = list(islice(_read_all_entries(index, query), MOST_LISTED + 1))
+    is_cut = len(entries) > MOST_LISTED
+    cut_note = f" (asked about the first {MOST_LISTED:,} of the library)" if is_cut else ""
     entries = entries[:MOST_LISTED]
     if not entries:
         return StageResult((), "there is nothing to choose from")
@@ -170,32 +164,23 @@ def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None)
     except EvolvableError as error:
         return StageResult((), f"skipped: {error}")
     if chosen is None:
-        return StageResult((), f"none: {why}{whole}")
+        return StageResult((), f"none: {why}{cut_note}")
     entry = next((entry for entry in entries if entry.id == chosen.id), None)
     if entry is None:
-        return StageResult((), f"none: the answer is not in the list{whole}")
-    return _single_result(entry, JUDGED, f"chosen by the model: {why}{whole}")
+        return StageResult((), f"none: the answer is not in the list{cut_note}")
+    return _make_single_result(entry, JUDGED, f"chosen by the model: {why}{cut_note}")
 
 
-def _single_result(entry: IndexEntry, confidence: float, why: str) -> StageResult:
-    return StageResult(
-        (
-            Match(
-                entry,
-                confidence=confidence,
-                why=why,
-                sure=True,
-            ),
-        ),
-        f"{entry.ref}: {why}",
-    )
+def _make_single_result(entry: IndexEntry, confidence: float, why: str) -> StageResult:
+    match = Match(entry, confidence=confidence, why=why, sure=True)
+    return StageResult((match,), f"{entry.ref}: {why}")
 
 
 # Bounds the work of a call: each match in an answer is explained and gets a confidence.
 MAX_LIMIT = 100
 
 CORRECTED = 0.5
-"""What is left of the confidence of a match that was wrong for a near duplicate of the task."""
+"""Factor of the confidence of a match that was wrong for a near duplicate of the task."""
 
 LABELLED = 0.9
 """The least confidence in a match that a person named for nearly this task."""
@@ -240,7 +225,7 @@ def search_cascade(
     MAX_LIMIT or another mode; InvalidRef for another kind.
     """
     dependencies = dependencies or SearchDependencies()
-    _check(task, limit, mode)
+    _check_arguments(task, limit, mode)
     most, first = max(limit, _AT_LEAST), max(limit, SHORTLIST)
     query = SearchQuery(task, parse_kind(kind), scopes, most, first)
     # A threshold that is given can only raise it.
@@ -267,21 +252,21 @@ def search_cascade(
         nearest = fused.similar.nearest if fused.similar else ()
         threshold = fits_from(ranking.documents) if dependencies.fits is None else dependencies.fits
         rule = VerdictRule(ranking.documents, sure_from)
-        # Then nothing is merged.
-        alone = "keyword" not in results or not results["keyword"].candidates
-        results |= report_hybrid(fused, pending, query.first if alone else query.limit)
+        # Without a keyword match nothing is merged, and the first few are enough.
+        is_alone = "keyword" not in results or not results["keyword"].candidates
+        results |= report_hybrid(fused, pending, query.first if is_alone else query.limit)
     merged = _apply_past_tasks(index, task, _merge_matches(results, threshold), threshold)
     rule = _adapt_rule(rule, merged, ranking, task)
     matches, verdict = tuple(merged[:limit]), rule.verdict(merged)
-    found = CascadeResult(matches, verdict, _reports(results), threshold, rule)
-    if found.verdict is not Verdict.CHOOSE or ranking is None:
-        return found
-    ids = _further_ids(signals, merged, nearest, dependencies)
+    result = CascadeResult(matches, verdict, _list_reports(results), threshold, rule)
+    if result.verdict is not Verdict.CHOOSE or ranking is None:
+        return result
+    ids = _find_further_ids(signals, merged, nearest, dependencies)
     entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
-    found = replace(found, further=_further(signals, merged, list(entries.values())))
+    result = replace(result, further=_list_further(signals, merged, list(entries.values())))
     # The other modes are fixed stages, to compare with.
     judge_model = dependencies.judge_model if mode == "auto" else None
-    return _apply_judge(found, task, merged, judge_model, index.answers) if judge_model else found
+    return _apply_judge(result, task, merged, judge_model, index.answers) if judge_model else result
 
 
 def _read_options(query: SearchQuery, words: TaskWords | None) -> dict[str, Any]:
@@ -297,7 +282,7 @@ def _read_options(query: SearchQuery, words: TaskWords | None) -> dict[str, Any]
     }
 
 
-def _further_ids(
+def _find_further_ids(
     signals: Candidates,
     merged: Sequence[Match],
     nearest: Sequence[int],
@@ -313,12 +298,12 @@ def _further_ids(
     return likely_ids(signals, merged, nearest, proven)
 
 
-def _further(
+def _list_further(
     signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]
 ) -> tuple[IndexEntry, ...]:
     """Return what else may be for the task, the likely ones first.
 
-    entries: of `_further_ids`, in their order.
+    entries: of `_find_further_ids`, in their order.
     """
     if signals.every is not None:
         return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
@@ -329,13 +314,9 @@ def _adapt_rule(
     rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str
 ) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
-    # A task without a searchable word (`terms` is empty) stays `none` in every language.
-    if (
-        rule.verdict(merged) is Verdict.NONE
-        and ranking is not None
-        and ranking.terms
-        and is_foreign(task)
-    ):
+    # A task without a searchable word stays `none` in every language.
+    has_words = ranking is not None and bool(ranking.terms)
+    if has_words and rule.verdict(merged) is Verdict.NONE and is_foreign(task):
         return replace(rule, comparable=False)
     return rule
 
@@ -351,11 +332,11 @@ def _search_paper(
     verdict = Verdict.SURE if matches else Verdict.NONE
     # The paper has no threshold after its stages: what one of them returns is the answer.
     return CascadeResult(
-        matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0)
+        matches, verdict, _list_reports(answers), threshold, VerdictRule(0, sure_from=0.0)
     )
 
 
-def _check(task: str, limit: int, mode: str) -> None:
+def _check_arguments(task: str, limit: int, mode: str) -> None:
     if not isinstance(task, str) or not task.strip():
         raise InvalidArgument("The task is empty.", "Say in a sentence what is to be done.")
     # `type` and not isinstance: JSON's true is an int in Python.
@@ -369,7 +350,7 @@ def _check(task: str, limit: int, mode: str) -> None:
         )
 
 
-def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
+def _list_reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
     return tuple(StageReport(stage, result.report) for stage, result in results.items())
 
 
@@ -387,10 +368,7 @@ def _merge_matches(results: Mapping[str, StageResult], fits: float) -> list[Matc
         for match in results[stage].candidates:
             match.stage, other_match = stage, merged.get(match.entry.id)
             merged[match.entry.id] = _join(match, other_match) if other_match else match
-    ordered = sorted(
-        merged.values(),
-        key=lambda match: (not match.sure, -match.confidence),
-    )
+    ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
     for match in ordered:
         # Rounded here, so that everything below compares the numbers that the answer shows.
         match.confidence = round(match.confidence, 3)
@@ -400,11 +378,11 @@ def _merge_matches(results: Mapping[str, StageResult], fits: float) -> list[Matc
 
 
 def _apply_past_tasks(index: Index, task: str, merged: list[Match], fits: float) -> list[Match]:
-    """Return the matches after what is known of nearly this task; a sure one stays.
+    """Return the matches corrected by what tasks near to this one taught; a sure match stays.
 
-    One that was wrong for it is less likely, one that a person named is LABELLED. The best match
-    fits when a session used it for nearly this task with success: sessions change no order here, so
-    one that is hostile gains no place.
+    One that was wrong for such a task is less likely, one that a person named for it is LABELLED.
+    The best match fits when a session used it for such a task with success. Sessions change no
+    order here, so a hostile one gains no place.
     """
     past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
     # Most tasks are near to none that was learned.
@@ -421,7 +399,7 @@ def _apply_past_tasks(index: Index, task: str, merged: list[Match], fits: float)
 
 
 def _correct(match: Match, past: PastTasks) -> None:
-    """Change the confidence of a match by what is known of nearly this task."""
+    """Change the confidence of a match by what tasks near to this one taught."""
     if match.entry.id in past.labelled:
         match.confidence, match.enough = max(match.confidence, LABELLED), True
     elif match.entry.id in past.wrong:
@@ -439,7 +417,7 @@ def _join(match: Match, other: Match) -> Match:
 
 
 def _apply_judge(
-    found: CascadeResult,
+    result: CascadeResult,
     task: str,
     merged: Sequence[Match],
     judge_model: LanguageModel,
@@ -452,8 +430,8 @@ def _apply_judge(
     by short ones.
     """
     shortlist, most, length = list(merged[:SHORTLIST]), SHORTLIST, judge_stage.MAX_DESCRIPTION
-    if not any(match.confidence >= found.fits for match in merged):
-        shortlist = [*merged, *(Match(entry) for entry in found.further)]
+    if not any(match.confidence >= result.fits for match in merged):
+        shortlist = [*merged, *(Match(entry) for entry in result.further)]
         most, length = LIST_ALL, MOST_DESCRIPTION
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     try:
@@ -462,18 +440,18 @@ def _apply_judge(
         )
     # A judge without an answer costs the search nothing: the caller chooses.
     except ProviderError as error:
-        return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
-    stages = (*found.stages, StageReport("judge", judged.report))
+        return replace(result, stages=(*result.stages, StageReport("judge", error.text)))
+    stages = (*result.stages, StageReport("judge", judged.report))
     if judged.ref is None:
-        return replace(found, verdict=Verdict.NONE, stages=stages, further=())
+        return replace(result, verdict=Verdict.NONE, stages=stages, further=())
     chosen = next(match for match in shortlist if match.ref == judged.ref)
     chosen.stage, chosen.enough = "judge", True
-    chosen.confidence = max(chosen.confidence, judged.confidence, found.rule.sure_from)
+    chosen.confidence = max(chosen.confidence, judged.confidence, result.rule.sure_from)
     chosen.why = "; ".join(filter(None, (judged.why, chosen.why)))
-    rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
+    rest = tuple(match for match in result.matches if match.entry.id != chosen.entry.id)
     # The chosen one may be of `further`; the answer still has no more matches than were asked for.
-    matches = (chosen, *rest)[: max(1, len(found.matches))]
-    return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
+    matches = (chosen, *rest)[: max(1, len(result.matches))]
+    return replace(result, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
 
 def _make_chooser(
@@ -488,9 +466,8 @@ def _make_chooser(
         judged = judge_stage.ask_judge(
             task, choices, judge_model, memory, most=MOST_LISTED, most_description=MOST_DESCRIPTION
         )
-        return next(
-            (entry for entry in entries if str(entry.ref) == judged.ref), None
-        ), judged.why or judged.report
+        chosen = next((entry for entry in entries if str(entry.ref) == judged.ref), None)
+        return chosen, judged.why or judged.report
 
     return choose
 
@@ -519,6 +496,7 @@ def break_ties(
     """
     ordered: list[Match] = []
     rest = list(matches)
+    near = {scope: place for place, scope in enumerate(scopes)}
     while rest:
         first = rest[0]
         if first.confidence < fits:
@@ -527,11 +505,10 @@ def break_ties(
         # What the task or a judge named is not outvoted by evidence.
         if first.stage in ("judge", "keyword"):
             tied = tied[:1]
-        near = {scope: place for place, scope in enumerate(scopes)}
         ordered += sorted(
             tied,
             key=lambda match: (
-                -_evidence_bound(proofs.get(match.entry.id), match.entry.id in capped),
+                -_bound_evidence(proofs.get(match.entry.id), match.entry.id in capped),
                 near.get(match.entry.scope, len(near)),
             ),
         )
@@ -539,7 +516,7 @@ def break_ties(
     return tuple(ordered)
 
 
-def _evidence_bound(proof: SuccessCounts | None, capped: bool) -> float:
+def _bound_evidence(proof: SuccessCounts | None, capped: bool) -> float:
     """Return the value of evidence: of verified ends alone where there are any, else of reported
     ones up to CAP.
     """

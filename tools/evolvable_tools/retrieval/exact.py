@@ -85,11 +85,8 @@ class TaskWords:
         )
         command = _COMMAND.match(text)
         called = {*_REF.findall(text), *([command[1]] if command else ())}
-        return cls(
-            tokenize(text[:_READ])[:MOST_WORDS],
-            frozenset(quotes),
-            frozenset(called),
-        )
+        words = tokenize(text[:_READ])[:MOST_WORDS]
+        return cls(words, frozenset(quotes), frozenset(called))
 
     @property
     def names(self) -> set[str]:
@@ -116,16 +113,11 @@ def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int)
         # A name of one word that only occurs has the confidence 0 and is no match.
         if candidate.confidence > (earlier.confidence if earlier else 0):
             best[candidate.entry.id] = candidate
-    candidates = sorted(
-        best.values(),
-        key=lambda c: (-c.confidence, c.entry.name),
-    )[:limit]
+    ordered = sorted(best.values(), key=lambda match: (-match.confidence, match.entry.name))
+    candidates = tuple(ordered[:limit])
     if not candidates:
         return StageResult((), "no name and no trigger stands in the task")
-    return StageResult(
-        tuple(candidates),
-        f"{candidates[0].entry.ref}: {candidates[0].why}",
-    )
+    return StageResult(candidates, f"{candidates[0].entry.ref}: {candidates[0].why}")
 
 
 def _find_places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
@@ -140,21 +132,19 @@ def _find_places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Ite
         if length > min(LONGEST_PHRASE, len(task)):
             continue
         # The runs of a length are made once, for all phrases of that length.
-        starts = runs.get(length) or runs.setdefault(length, _runs(task_terms, length))
+        starts = runs.get(length) or runs.setdefault(length, _find_runs(task_terms, length))
         for start in starts.get(" ".join(terms(phrase_words)), ())[:_MOST_PLACES]:
             exact = list(task[start : start + length]) == phrase_words
             if exact or phrase.source != "name":
                 yield _Place(phrase, start, start + length, exact)
 
 
-def _runs(task_terms: Sequence[str], length: int) -> dict[str, list[int]]:
+def _find_runs(task_terms: Sequence[str], length: int) -> dict[str, list[int]]:
     """Return every run of that many words, and where in the task it begins."""
     starts: dict[str, list[int]] = {}
     for at in range(len(task_terms) - length + 1):
-        starts.setdefault(
-            " ".join(task_terms[at : at + length]),
-            [],
-        ).append(at)
+        run = " ".join(task_terms[at : at + length])
+        starts.setdefault(run, []).append(at)
     return starts
 
 
@@ -182,15 +172,14 @@ def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
     reach: dict[int, int] = {}
     spans: set[tuple[int, int]] = set()
     # The longest first, so that what covers a place is known before what lies inside of it.
-    for place in sorted(places, key=lambda p: (p.start - p.end, p.start)):
+    for place in sorted(places, key=lambda place: (place.start - place.end, place.start)):
         span = (place.start, place.end)
         # Phrases of the same span stay together: several resources may claim the same words.
         if span not in spans and reach.get(place.start, 0) >= place.end:
             continue
         chosen.append(place)
-        if span not in spans and (
-            place.phrase.source != "name" or _confidence(place, task)[0] >= SURE
-        ):
+        hides = place.phrase.source != "name" or _judge_place(place, task)[0] >= SURE
+        if span not in spans and hides:
             spans.add(span)
             for at in range(*span):
                 reach[at] = max(reach.get(at, 0), place.end)
@@ -198,20 +187,16 @@ def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
 
 
 def _make_match(place: _Place, task: TaskWords, claims: int) -> Match:
-    entry = place.phrase.entry
-    quoted_phrase = (
-        f"{place.phrase.source} "
-        f'"{entry.name if place.phrase.source == "name" else place.phrase.text}"'
-    )
-    confidence, how = _confidence(place, task)
+    entry, source = place.phrase.entry, place.phrase.source
+    text = entry.name if source == "name" else place.phrase.text
+    confidence, how = _judge_place(place, task)
     # A phrase of several resources distinguishes them less.
     confidence /= claims
-    return Match(
-        entry, confidence=confidence, why=f"{quoted_phrase} {how}", sure=confidence >= SURE
-    )
+    why = f'{source} "{text}" {how}'
+    return Match(entry, confidence=confidence, why=why, sure=confidence >= SURE)
 
 
-def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
+def _judge_place(place: _Place, task: TaskWords) -> tuple[float, str]:
     """Return how likely the phrase calls for its resource, and how it occurs in the task.
 
     Of real tasks that call a skill by its name, 97 % meant it. A name that only occurs, even
@@ -219,33 +204,32 @@ def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
     The weight of a trigger is an estimate: the measured tasks are for skills without triggers.
     """
     length = place.end - place.start
+    is_short, is_long = len(task.words) <= _SHORT_TASK, len(task.words) > _LONG_TASK
+    is_quoted = place.phrase.text in task.quoted
     if not place.exact:
         how = "stands in the task in other forms"
+        if is_long:
+            return 0.1, how
         # Another form of the words is weaker evidence, and a single word in another form only a
         # hint.
-        return (_trigger_confidence(length) - 0.04 if length > 1 else 0.4) if len(
-            task.words
-        ) <= _LONG_TASK else 0.1, how
+        return (_weigh_trigger(length) - 0.04 if length > 1 else 0.4), how
     if length == len(task.words):
         return 1.0, "is the task"
-    short = len(task.words) <= _SHORT_TASK
     if place.phrase.source == "name":
         if _is_called(place, task):
             return 0.97, "is called by name"
-        if short and place.phrase.text in task.quoted:
+        if is_short and is_quoted:
             return 0.97, "stands quoted in the task"
         return (0.1 if length > 1 else 0.0), "stands in the task"
     # One quoted word of a long task may be part of code.
-    if place.phrase.text in task.quoted and (length > 1 or len(task.words) <= _LONG_TASK):
+    if is_quoted and (length > 1 or not is_long):
         return 0.97, "stands quoted in the task"
     if length > 1:
-        return (
-            _trigger_confidence(length) if len(task.words) <= _LONG_TASK else 0.4
-        ), "stands in the task"
-    return (0.5 if short else 0.1), "stands in the task"
+        return (0.4 if is_long else _weigh_trigger(length)), "stands in the task"
+    return (0.5 if is_short else 0.1), "stands in the task"
 
 
-def _trigger_confidence(length: int) -> float:
+def _weigh_trigger(length: int) -> float:
     """Return the confidence of a trigger of several words: longer ones rank higher."""
     # From .85 for two words to .93 for six: always above SURE, and below a name that is called.
     return 0.85 + 0.02 * min(length - 2, 4)
@@ -258,11 +242,5 @@ def _is_called(place: _Place, task: TaskWords) -> bool:
     entry = place.phrase.entry
     name, kind = entry.name.casefold(), entry.kind.value
     after = task.words[place.end] if place.end < len(task.words) else ""
-    return after == kind or bool(
-        task.called
-        & {
-            name,
-            f"{kind}:{name}",
-            f"{kind}:{entry.scope}/{name}",
-        }
-    )
+    calls = {name, f"{kind}:{name}", f"{kind}:{entry.scope}/{name}"}
+    return after == kind or not calls.isdisjoint(task.called)

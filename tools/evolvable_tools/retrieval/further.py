@@ -1,4 +1,4 @@
-"""What a caller may choose from beside the matches, and whether words can be compared at all."""
+"""The choices of a caller beside the matches, and whether words can be compared at all."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,15 +14,15 @@ from evolvable_store.search import (
 )
 
 LIST_ALL = 60
-"""Of a library of at most so many resources of a kind all can be chosen."""
+"""All resources of a kind can be chosen in a library of at most so many of them."""
 
 LISTED = 12
-"""Of a larger library: so many of the nearest, of the most proven, and of those with a word of the
-task.
+"""In a larger library so many can be chosen of the nearest, of the most proven, and of those with a
+word of the task.
 """
 
 BY_ITSELF = 6
-"""So many of the best by name, description and triggers alone: a long body can hide them."""
+"""Choices by name, description and triggers alone: a long body can hide them."""
 
 MOST = 3 * LISTED
 """Choices of a larger library, matches included."""
@@ -52,14 +52,7 @@ def likely_ids(
     matched = {match.entry.id for match in merged}
     by_itself = [id_ for id_ in found.own if id_ not in matched][:BY_ITSELF]
     # What the score of the whole text hides comes first; the rest of that ranking fills up.
-    ids = dict.fromkeys(
-        [
-            *by_itself,
-            *near[:LISTED],
-            *proven,
-            *found.ranking.weighed,
-        ]
-    )
+    ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *found.ranking.weighed])
     # The matches are removed afterwards, so as many more ids are read.
     return list(ids)[: len(merged) + MOST]
 
@@ -67,7 +60,7 @@ def likely_ids(
 def further_choices(
     entries: Sequence[IndexEntry], merged: Sequence[Match], most: int
 ) -> tuple[IndexEntry, ...]:
-    """Return those beside the matches, at most so many."""
+    """Return the entries that are no matches, at most `most` of them."""
     matched = {match.entry.id for match in merged}
     others = [entry for entry in entries if entry.id not in matched]
     return tuple(others[:most])

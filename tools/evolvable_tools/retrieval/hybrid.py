@@ -73,9 +73,8 @@ class FusedRanking:
     @cached_property
     def content(self) -> set[str]:
         """The words of the query that are no function words."""
-        return {
-            term.words for term in self.ranking.terms.values() if not term.pair
-        } - FUNCTION_WORDS
+        words = {term.words for term in self.ranking.terms.values() if not term.pair}
+        return words - FUNCTION_WORDS
 
 
 def order_by_words(
@@ -90,7 +89,7 @@ def order_by_words(
     for hit in hits:
         hit.fused = hit.score / best
     plain = FusedRanking(hits, ranking, similar)
-    return _reorder(plain, _words_scores(plain, query), COMPARED)
+    return _reorder(plain, _score_words(plain, query), COMPARED)
 
 
 def fuse_with_vectors(
@@ -115,16 +114,13 @@ def fuse_with_vectors(
         for id_, document_score in weighed.items()
     }
     # The id breaks ties, so that equal sums have one order in every process.
-    best = sorted(
-        both,
-        key=lambda id_: (-both[id_], id_),
-    )[: query.limit]
+    best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     matches = index.matches(ranking, {id_: weighed[id_] for id_ in best})
     hits = tuple(matches[id_] for id_ in best if id_ in matches)
     for hit in hits:
         hit.cosine, hit.fused = similar.cosines.get(hit.entry.id), both[hit.entry.id]
     fused = FusedRanking(hits, ranking, similar)
-    words = _words_scores(fused, query)
+    words = _score_words(fused, query)
     return reorder_closest(fused, words)
 
 
@@ -172,7 +168,7 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[f
         if word in weight
     }
     return [
-        NAMED * _named_share(hit, task_terms)
+        NAMED * _measure_named_share(hit, task_terms)
         + DISTINCT / known_mass * sum(rare.get(word, 0.0) for word in words)
         for hit, words in zip(first, own, strict=True)
     ]
@@ -183,7 +179,7 @@ def own_words(hit: Match) -> set[str]:
     return {part.word for part in hit.parts if part.field not in _OTHER_FIELDS}
 
 
-def _named_share(hit: Match, task_terms: Set[str]) -> float:
+def _measure_named_share(hit: Match, task_terms: Set[str]) -> float:
     """Return the share of the resource's name that the query has, 0 to 1."""
     name = _name_terms(hit.entry.name)
     return len(name & task_terms) / max(1, len(name))
@@ -195,7 +191,7 @@ def _name_terms(name: str) -> frozenset[str]:
     return frozenset(terms(tokenize(name)))
 
 
-def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
+def _score_words(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
     """Return the score of each hit by its words, the best 1, and what it gains over its
     siblings.
     """
@@ -218,16 +214,15 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     if fused.similar is None or len(fused.hits) < 2:
         return fused
     cosines = _fill_missing_cosines(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
-    found = _reorder(
-        fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits)
-    )
+    by_cosine = {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}
+    reordered = _reorder(fused, by_cosine, len(fused.hits))
     # Only the first few were compared token by token, so only these have a sum and exchange places.
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
-    return _with_learned(found, sums, CLOSEST_FIRST)
+    return _apply_learned(reordered, sums, CLOSEST_FIRST)
 
 
-def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
+def _apply_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
     """Return the ranking in the order of the sums and of learned tasks near the task; `moved` says
     how far these moved.
 
@@ -239,14 +234,8 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
     near = {id_: learned[id_] for id_ in sums if learned.get(id_, 0.0) > FAR}
     if not near:
         return without
-    taught = _reorder(
-        fused,
-        {
-            **sums,
-            **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near},
-        },
-        REORDERED,
-    )
+    raised = {id_: sums[id_] + LEARNED * (nearness - FAR) for id_, nearness in near.items()}
+    taught = _reorder(fused, {**sums, **raised}, REORDERED)
     before, after = (
         [hit.entry.id for hit in ranking.hits[:REORDERED]] for ranking in (without, taught)
     )
@@ -278,8 +267,7 @@ def _reorder(fused: FusedRanking, sums: Mapping[int, float], first: int) -> Fuse
     return replace(fused, hits=tuple(hits), before=fused.before or fused)
 
 
-# Rivals of the features `lead` and `ahead`. With `ahead`, `pairs` and `rarity` the calibration
-# error of words alone fell from .050 to .043 (benchmarks/README.md).
+# Rivals of the features `lead` and `ahead`.
 _OTHERS = 4
 _MORE_OTHERS = 9
 # The logarithm of about 400 resources. It centres `lead_in_size`, so that this does not repeat
@@ -391,15 +379,8 @@ MEANINGS: Mapping[str, float] = {
 def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
     # Clamped: `exp` overflows for a far logit, and beyond 50 the confidence is 0 or 1 in any case.
-    return 1 / (
-        1
-        + math.exp(
-            -max(
-                -50.0,
-                min(50.0, logit(signals, model)),
-            )
-        )
-    )
+    clamped = max(-50.0, min(50.0, logit(signals, model)))
+    return 1 / (1 + math.exp(-clamped))
 
 
 def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
@@ -411,19 +392,19 @@ def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
 
 
 def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
-    """Return the confidence of each hit, of at most that many. They never rise with the order.
+    """Return the confidences of the hits, of the first `most` of them. They never rise in order.
 
     A new order of the first few is at least as often right as the one before, so each place keeps
     its confidence.
     """
     fused = fused.before or fused
-    found: list[float] = []
+    falling: list[float] = []
     fused.ranking.explain(fused.hits[:most])
     for at, hit in enumerate(fused.hits[:most]):
         model = WORDS if hit.cosine is None else MEANINGS
         sure = confidence(confidence_features(fused, at), model)
-        found.append(min(sure, found[-1]) if found else sure)
-    return found
+        falling.append(min(sure, falling[-1]) if falling else sure)
+    return falling
 
 
 ENOUGH = 5.0
@@ -472,7 +453,8 @@ def report_hybrid(
     within = {scored.entry.id for scored in fused.ranking.scored[: len(fused.hits)]}
     for hit, sure in zip(fused.hits, confidences(fused, most), strict=False):
         hit.confidence, hit.why, hit.enough = sure, _explain(hit, fused), _has_enough(hit, fused)
-        (by_words if hit.cosine is None or hit.entry.id in within else by_meaning).append(hit)
+        is_by_words = hit.cosine is None or hit.entry.id in within
+        (by_words if is_by_words else by_meaning).append(hit)
     results = {"text": StageResult(tuple(by_words), _describe_best(fused))}
     if pending is not None:
         report = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
@@ -495,15 +477,13 @@ def _has_enough(hit: Match, fused: FusedRanking) -> bool:
 
 def _describe_best(fused: FusedRanking) -> str:
     ranking = fused.ranking
+    if not ranking.mass and not ranking.scored:
+        return "the task has no words"
     if not ranking.scored:
-        return (
-            "no word of the task occurs in the library" if ranking.mass else "the task has no words"
-        )
+        return "no word of the task occurs in the library"
     best = ranking.scored[0]
-    return (
-        f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's "
-        "weight is in it"
-    )
+    share = best.coverage * known_share(ranking)
+    return f"{best.entry.ref} is the best, {share:.0%} of the task's weight is in it"
 
 
 def _explain(hit: Match, fused: FusedRanking) -> str:
@@ -512,9 +492,9 @@ def _explain(hit: Match, fused: FusedRanking) -> str:
     """
     reasons = []
     if hit.parts:
-        top_words = _top_words(hit.parts)
+        top_words = _find_top_words(hit.parts)
         reasons.append("words: " + ", ".join(f"{word} ({field})" for word, field in top_words))
-        passage = _passage(hit.entry.description, [word for word, _ in top_words])
+        passage = _find_passage(hit.entry.description, [word for word, _ in top_words])
         if passage:
             reasons.append(f'"{passage}"')
     if hit.cosine is not None:
@@ -526,7 +506,7 @@ def _explain(hit: Match, fused: FusedRanking) -> str:
     return "; ".join(reasons)
 
 
-def _top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
+def _find_top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
     """Return the words that contributed most to a score, each with the field where it
     weighs most.
     """
@@ -545,7 +525,7 @@ def _top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
     return [(word, fields[word].field) for word in best]
 
 
-def _passage(description: str, matched: Sequence[str]) -> str:
+def _find_passage(description: str, matched: Sequence[str]) -> str:
     """Return the sentence of the description with most of the words, shortened; empty
     without any.
     """

@@ -90,7 +90,9 @@ def make_choices(entries: Sequence[IndexEntry]) -> tuple[JudgeChoice, ...]:
 
     More than MAX_CHOICES get no such words, which keeps the prompt short.
     """
-    apart = _distinguishing_lines(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
+    apart = (
+        _make_distinguishing_lines(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
+    )
     return tuple(
         JudgeChoice(str(entry.ref), entry.version, entry.name, entry.description, own_words)
         for entry, own_words in zip(entries, apart, strict=True)
@@ -114,19 +116,14 @@ def ask_judge(
     answer.
     """
     if not shortlist:
-        return JudgeVerdict(
-            None,
-            0.0,
-            "there was nothing to choose from",
-            f"{judge_model.name} was not asked",
-            False,
-        )
+        why, report = "there was nothing to choose from", f"{judge_model.name} was not asked"
+        return JudgeVerdict(None, 0.0, why, report, False)
     read = [
         replace(choice, description=_cut(choice.description, most_description))
         for choice in shortlist[:most]
     ]
     labelled = _label_choices(task, read)
-    key = _key(task, judge_model.name, labelled.values())
+    key = _make_key(task, judge_model.name, labelled.values())
     # The cache is in the index, which may be busy or damaged; the model can be asked all the same.
     cached_answer = None
     with contextlib.suppress(EvolvableError):
@@ -136,22 +133,23 @@ def ask_judge(
         return _make_verdict(cached_choice[0], cached_choice[1], judge_model.name, True)
     attempts: list[ModelAttempt] = []
     try:
-        answer = judge_model.think(replace(_request(task, labelled), attempted=attempts.append))
+        answer = judge_model.think(
+            replace(_make_request(task, labelled), attempted=attempts.append)
+        )
     except WrongAnswer as error:
         # A label that is not in the list is an answer. Without any it is a failure.
         if not isinstance(error.answer.get("choice"), str):
             raise
-        return _make_verdict(
-            *_read_choice(error.answer, labelled), _answered_by(judge_model, attempts), False
-        )
+        choice, why = _read_choice(error.answer, labelled)
+        return _make_verdict(choice, why, _name_answerer(judge_model, attempts), False)
     choice, why = _read_choice(answer, labelled)
     # A cache that cannot be written must not lose the answer.
     with contextlib.suppress(EvolvableError):
         memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
-    return _make_verdict(choice, why, _answered_by(judge_model, attempts), False)
+    return _make_verdict(choice, why, _name_answerer(judge_model, attempts), False)
 
 
-def _answered_by(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
+def _name_answerer(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
     """Return the name of the model that answered: of several, the last that was asked."""
     return attempts[-1].model if attempts else model.name
 
@@ -177,9 +175,9 @@ def _label(at: int) -> str:
     return f"{chr(ord('A') + letter)}{round_ or ''}"
 
 
-def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
+def _make_request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
     described = {
-        "task": _head_and_tail(task),
+        "task": _cut_middle(task),
         "choices": [
             {"label": label, "name": choice.name, "description": choice.description}
             | ({"tells_apart": choice.tells_apart} if choice.tells_apart else {})
@@ -222,19 +220,13 @@ def _make_verdict(
     )
 
 
-def _key(task: str, model_name: str, shortlist: Iterable[JudgeChoice]) -> str:
+def _make_key(task: str, model_name: str, shortlist: Iterable[JudgeChoice]) -> str:
     """Return the cache key of an answer: a digest of all that it depends on."""
-    seen = sorted(
-        [
-            c.ref,
-            c.version,
-            c.name,
-            c.description,
-            c.tells_apart,
-        ]
-        for c in shortlist
+    choices = sorted(
+        [choice.ref, choice.version, choice.name, choice.description, choice.tells_apart]
+        for choice in shortlist
     )
-    return _digest([INSTRUCTIONS, model_name, task, seen]).hex()
+    return _digest([INSTRUCTIONS, model_name, task, choices]).hex()
 
 
 def _read_cached(
@@ -259,22 +251,19 @@ def _digest(value: Any) -> bytes:
     return hashlib.sha256(json.dumps(value).encode("ascii")).digest()
 
 
-def _distinguishing_lines(entries: Sequence[IndexEntry]) -> list[str]:
-    """Return for each the words that only it has, as one line."""
-    words_of_entries = [_entry_words(entry) for entry in entries]
-    entries_with = Counter(
-        root for words in words_of_entries for root in {_root(word) for word in words}
-    )
+def _make_distinguishing_lines(entries: Sequence[IndexEntry]) -> list[str]:
+    """Return for each entry a line with the words that only it has."""
+    words_of_entries = [_list_words(entry) for entry in entries]
+    counts = Counter(root for words in words_of_entries for root in set(map(_cut_ending, words)))
     lines = []
     for words in words_of_entries:
-        own = _first_of_each_root(word for word in words if entries_with[_root(word)] == 1)[
-            :_OWN_WORDS
-        ]
+        unique = [word for word in words if counts[_cut_ending(word)] == 1]
+        own = _list_one_per_root(unique)[:_OWN_WORDS]
         lines.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
     return lines
 
 
-def _entry_words(entry: IndexEntry) -> list[str]:
+def _list_words(entry: IndexEntry) -> list[str]:
     """Return the words of an entry, once each; its name comes last, since the ref has it too."""
     text = " ".join([*entry.triggers, entry.description[:MAX_DESCRIPTION], entry.name])
     return [
@@ -284,15 +273,15 @@ def _entry_words(entry: IndexEntry) -> list[str]:
     ]
 
 
-def _first_of_each_root(words: Iterable[str]) -> list[str]:
+def _list_one_per_root(words: Iterable[str]) -> list[str]:
     first: dict[str, str] = {}
     for word in words:
-        first.setdefault(_root(word), word)
+        first.setdefault(_cut_ending(word), word)
     return list(first.values())
 
 
 @lru_cache(maxsize=1 << 14)
-def _root(word: str) -> str:
+def _cut_ending(word: str) -> str:
     """Return a word without its English ending, so that "form" and "forms" count as one."""
     return _ENDING.sub("", word)
 
@@ -301,6 +290,6 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _head_and_tail(task: str) -> str:
+def _cut_middle(task: str) -> str:
     half = MAX_TASK // 2
     return task if len(task) <= MAX_TASK else f"{task[:half]} … {task[-half:]}"

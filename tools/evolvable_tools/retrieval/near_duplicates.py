@@ -3,10 +3,11 @@ them.
 """
 
 import bisect
+import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
@@ -22,9 +23,9 @@ Two of one family that do different things mostly lie under 0.6.
 """
 
 EACH = 50
-"""Up to so many resources, each is searched for.
+"""Resources up to which each is searched for.
 
-Of more, only those that share enough words with another.
+Of more, only those that share enough words with another are.
 """
 
 MOST_SEARCHED = 2_000
@@ -41,7 +42,7 @@ Of 10,000 real skills 231 pairs are reported when each is searched for; all 231 
 """
 
 _UNITS = 31  # of the heaviest word's weight, in which shared words are added up
-# Holders of a word up to which they are kept as a list, which takes less room than a bitmap.
+# Holders of a word up to which they are stored as a list, which takes less room than a bitmap.
 _RARE = 32
 # A weight of exactly n units must not become n + 1 by a rounding error.
 _ROUNDING = 1e-9
@@ -121,22 +122,21 @@ def find_near_duplicates(
     of them, then with those searched for.
     """
     searches: dict[int, dict[int, Match]] = {}
-    found: dict[frozenset[str], NearDuplicate] = {}
+    by_refs: dict[frozenset[str], NearDuplicate] = {}
     around = cache(seen)
     likely = (
-        newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
+        newcomers
+        if len(newcomers) <= EACH
+        else _find_overlapping(newcomers, others, around, progress)
     )
     for entry in _with_progress(likely[:MOST_SEARCHED], progress):
-        # A pair is found from both of its sides, and reported once.
+        # A pair is by_refs from both of its sides, and reported once.
         for pair in _find_pairs(index, entry, around(entry.scope), searches):
-            found.setdefault(frozenset((pair.newcomer, pair.other)), pair)
-    pairs = sorted(
-        found.values(),
-        key=lambda pair: (-pair.likeness, pair.newcomer, pair.other),
-    )[:limit]
-    return NearDuplicateReport(
-        tuple(pairs), _summarize(len(found), len(pairs), len(likely) - MOST_SEARCHED)
-    )
+            by_refs.setdefault(frozenset((pair.newcomer, pair.other)), pair)
+    ordered = sorted(by_refs.values(), key=lambda pair: (-pair.likeness, pair.newcomer, pair.other))
+    pairs = tuple(ordered[:limit])
+    summary = _summarize(len(by_refs), len(pairs), len(likely) - MOST_SEARCHED)
+    return NearDuplicateReport(pairs, summary)
 
 
 def _with_progress(
@@ -149,7 +149,7 @@ def _with_progress(
         yield entry
 
 
-def _overlapping(
+def _find_overlapping(
     newcomers: Sequence[IndexEntry],
     others: Sequence[IndexEntry],
     seen: SeenScopes,
@@ -176,13 +176,13 @@ def _overlapping(
 class _SharedWords:
     """The words of many entries as bitmaps, one bit for each entry, in order of their weight.
 
-    The weight that one entry shares with every other one is added up at once: a sum is kept in bit
-    planes, as a counter in hardware is (bit-sliced arithmetic). Among 10,000 entries one takes
-    about 0.1 ms; pair by pair it takes 20 ms.
+    The weight that one entry shares with every other one is added up at once. A sum is kept in bit
+    planes, as a counter in hardware is (bit-sliced arithmetic). Without them each entry would be
+    compared with every other one, word by word.
     """
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        words = {entry.id: frozenset(tokenize(_query(entry))) for entry in entries}
+        words = {entry.id: frozenset(tokenize(_make_query(entry))) for entry in entries}
         count = Counter(word for text in words.values() for word in text)
         self._weight = {word: math.log(1 + len(entries) / number) for word, number in count.items()}
         mass = {id_: sum(self._weight[word] for word in text) for id_, text in words.items()}
@@ -201,10 +201,10 @@ class _SharedWords:
                 holders[word].append(place)
         self._rare = {word: places for word, places in holders.items() if 1 < len(places) <= _RARE}
         self._common = {
-            word: _bitmap(places) for word, places in holders.items() if len(places) > _RARE
+            word: _make_bitmap(places) for word, places in holders.items() if len(places) > _RARE
         }
-        self._of_kind = {kind: _bitmap(places) for kind, places in of_kind.items()}
-        self._of_scope = {scope: _bitmap(places) for scope, places in of_scope.items()}
+        self._of_kind = {kind: _make_bitmap(places) for kind, places in of_kind.items()}
+        self._of_scope = {scope: _make_bitmap(places) for scope, places in of_scope.items()}
 
     def overlaps(self, entry: IndexEntry, scopes: Sequence[str]) -> bool:
         """Return whether an entry of these scopes shares enough of the heavier one's words by
@@ -218,41 +218,38 @@ class _SharedWords:
         # of the heavier text.
         lightest = bisect.bisect_left(self._masses, _OVERLAP * mass)
         heaviest = bisect.bisect_right(self._masses, mass / _OVERLAP)
-        beside = self._of_kind[entry.kind] & reduce(
-            or_, (self._of_scope.get(scope, 0) for scope in scopes), 0
-        )
+        in_scopes = reduce(or_, (self._of_scope.get(scope, 0) for scope in scopes), 0)
+        beside = self._of_kind[entry.kind] & in_scopes
         # Entries are in order of their mass, so those in between are one run of bits.
         beside &= (1 << heaviest) - (1 << lightest)
         beside &= ~(1 << place)
-        # The bitmap holds a few that share a little less, because units are rounded up. So each is
-        # weighed exactly. where both bits are set.
-        return any(
-            self._shares_enough(place, other)
-            for other in _places(self._sharing(text, _OVERLAP * mass) & beside)
-        )
+        sharing = self._find_sharing(text, _OVERLAP * mass) & beside
+        # The bitmap has a few that share a little less, because units are rounded up. So each is
+        # weighed exactly.
+        return any(self._shares_enough(place, other) for other in _list_places(sharing))
 
-    def _sharing(self, text: Set[str], least: float) -> int:
+    def _find_sharing(self, text: Set[str], least: float) -> int:
         """Return which entries share words of this weight, and a few that share a little less.
 
         A weight counts in whole units, rounded up, so that none is left out.
         """
         planes = [0] * (_UNITS * len(text)).bit_length()
         for word in text:
-            holders = self._common.get(word) or _bitmap(self._rare.get(word, ()))
+            holders = self._common.get(word) or _make_bitmap(self._rare.get(word, ()))
             units = math.ceil(self._weight[word] / self._unit - _ROUNDING)
             for low in range(units.bit_length()):
                 carry, at = holders if units >> low & 1 else 0, low
                 while carry:
                     planes[at], carry = planes[at] ^ carry, planes[at] & carry
                     at += 1
-        return _at_least(planes, math.ceil(least / self._unit - _ROUNDING))
+        return _find_at_least(planes, math.ceil(least / self._unit - _ROUNDING))
 
     def _shares_enough(self, first: int, second: int) -> bool:
         shared = sum(self._weight[word] for word in self._words[first] & self._words[second])
         return shared >= _OVERLAP * max(self._masses[first], self._masses[second])
 
 
-def _bitmap(places: Sequence[int]) -> int:
+def _make_bitmap(places: Sequence[int]) -> int:
     if not places:
         return 0
     # Setting bits of an int one by one would copy it each time.
@@ -262,7 +259,7 @@ def _bitmap(places: Sequence[int]) -> int:
     return int.from_bytes(data, "little")
 
 
-def _places(bitmap: int) -> Iterator[int]:
+def _list_places(bitmap: int) -> Iterator[int]:
     while bitmap:
         # Of a number and its negative only the lowest bit that is set is the same.
         lowest = bitmap & -bitmap
@@ -270,7 +267,7 @@ def _places(bitmap: int) -> Iterator[int]:
         bitmap ^= lowest
 
 
-def _at_least(planes: Sequence[int], number: int) -> int:
+def _find_at_least(planes: Sequence[int], number: int) -> int:
     """Return which sums are not less than a number. planes: of the sums, the lowest bit first."""
     # From the highest bit down: `more` are sums already above the number, `same` those still equal
     # to it.
@@ -285,14 +282,10 @@ def _at_least(planes: Sequence[int], number: int) -> int:
     return more | same
 
 
-def _summarize(found: int, listed: int, left: int) -> str:
-    pairs = (
-        f"{found} {'pair answers' if found == 1 else 'pairs answer'} the same questions"
-        if found
-        else "none found"
-    )
-    parts = [pairs]
-    if listed < found:
+def _summarize(pair_count: int, listed: int, left: int) -> str:
+    answers = "pair answers" if pair_count == 1 else "pairs answer"
+    parts = [f"{pair_count} {answers} the same questions" if pair_count else "none found"]
+    if listed < pair_count:
         parts.append(f"the {listed} most alike are listed")
     if left > 0:
         parts.append(f"{left:,} more share most of their words with another and were not compared")
@@ -306,95 +299,95 @@ def _find_pairs(
 
     `searches`: earlier searches of this call, by resource.
     """
-    # A search is the cost here, so each resource is searched for once in a call.
-    found = searches.get(entry.id) or searches.setdefault(
-        entry.id,
-        _search(index, entry, scopes),
-    )
-    own = found.get(entry.id)
-    claimed = _claimants(index, entry, scopes)
-    likely = [
-        s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY
-    ]
-    checked = [s for s in likely if own and _named_share(entry, own, s) >= _NAMED][:_CHECKED]
-    for other in checked:
-        back = searches.get(other.entry.id) or searches.setdefault(
-            other.entry.id, _search(index, other.entry, scopes)
-        )
+    matches = _search_once(index, entry, scopes, searches)
+    own = matches.get(entry.id)
+    claimed = _find_claimants(index, entry, scopes)
+    for other in _choose_checked(entry, own, matches.values()) if own else ():
+        back = _search_once(index, other.entry, scopes, searches)
         # Both ways, because a long text answers the questions of a short one that does not answer
         # its own.
-        likeness = (
-            _share(other, own)
-            + _share(
-                back.get(entry.id),
-                back.get(other.entry.id),
-            )
-        ) / 2
+        there = _measure_share(other, own)
+        likeness = (there + _measure_share(back.get(entry.id), back.get(other.entry.id))) / 2
         # Removed from `claimed`, so that the loop below does not yield it again.
-        triggers = claimed.pop(
-            other.entry.id,
-            (other.entry, set[str]()),
-        )[1]
+        _, triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))
         siblings = _are_siblings(entry, other, back.get(entry.id))
         if likeness >= (_SIBLINGS if siblings else ALIKE) or triggers:
-            yield _confusable(entry, other.entry, triggers, other, likeness)
+            yield _make_pair(entry, other.entry, triggers, other, likeness)
     # A shared trigger alone is confusable, however different the texts are.
     for other_entry, triggers in list(claimed.values())[:_CHECKED]:
-        yield _confusable(
-            entry,
-            other_entry,
-            triggers,
-            found.get(other_entry.id),
-            _share(found.get(other_entry.id), own),
-        )
+        match = matches.get(other_entry.id)
+        yield _make_pair(entry, other_entry, triggers, match, _measure_share(match, own))
+
+
+def _choose_checked(entry: IndexEntry, own: Match, matches: Iterable[Match]) -> list[Match]:
+    """Return the neighbours whose own words are asked as well, the likeliest first.
+
+    own: the match of the resource itself.
+    """
+    others = (match for match in matches if match.entry.id != entry.id)
+    likely = (match for match in others if _measure_share(match, own) >= _LIKELY)
+    named = (match for match in likely if _measure_named_share(entry, own, match) >= _NAMED)
+    return list(itertools.islice(named, _CHECKED))
+
+
+def _search_once(
+    index: Index, entry: IndexEntry, scopes: Sequence[str], searches: dict[int, dict[int, Match]]
+) -> dict[int, Match]:
+    """Return the matches of a resource's own text. A search is the cost here, so none is repeated
+    in a call.
+    """
+    if not searches.get(entry.id):
+        searches[entry.id] = _search(index, entry, scopes)
+    return searches[entry.id]
 
 
 def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, Match]:
-    ranking = index.search(_query(entry), kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
+    ranking = index.search(_make_query(entry), kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
     ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
 
 
-def _query(entry: IndexEntry) -> str:
+def _make_query(entry: IndexEntry) -> str:
     return "\n".join((entry.name, entry.description, *entry.triggers))
 
 
-def _share(other: Match | None, own: Match | None) -> float:
+def _measure_share(other: Match | None, own: Match | None) -> float:
     """Return the other's score as a share of the resource's own on the same words, 0 to 1."""
     return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
-def _named_share(entry: IndexEntry, own: Match, other: Match) -> float:
+def _measure_named_share(entry: IndexEntry, own: Match, other: Match) -> float:
     """Return the share of the name's weight in the other's own words, 0 to 1."""
-    name = _name(entry)
+    name = _name_words(entry)
     weights: dict[str, float] = defaultdict(float)
     for part in own.parts:
         if part.word in name:
             weights[part.word] += part.score
-    own_words = _own_words(other)
-    return sum(weight for word, weight in weights.items() if word in own_words) / (
-        sum(weights.values()) or 1.0
-    )
+    own_words = _list_own_words(other)
+    shared = sum(weight for word, weight in weights.items() if word in own_words)
+    return shared / (sum(weights.values()) or 1.0)
 
 
 def _are_siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
     """Return whether the names have a word in common, and each has one that the other's own words
     lack.
     """
-    ours, theirs = _name(entry), _name(other.entry)
-    return bool(ours & theirs and ours - _own_words(other) and back and theirs - _own_words(back))
+    ours, theirs = _name_words(entry), _name_words(other.entry)
+    return bool(
+        ours & theirs and ours - _list_own_words(other) and back and theirs - _list_own_words(back)
+    )
 
 
-def _name(entry: IndexEntry) -> set[str]:
+def _name_words(entry: IndexEntry) -> set[str]:
     # The number of a copy, as in `slides-2`, says nothing of its own.
     return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
 
 
-def _own_words(scored: Match) -> set[str]:
+def _list_own_words(scored: Match) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimants(
+def _find_claimants(
     index: Index, entry: IndexEntry, scopes: Sequence[str]
 ) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Return the other resources with one of its triggers, each with those triggers, as words."""
@@ -402,41 +395,27 @@ def _claimants(
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
     for trigger in sorted(triggers):
         for phrase in index.phrases(trigger.split(" "), kind=entry.kind, scopes=scopes):
-            if (
-                phrase.source == "trigger"
-                and phrase.text == trigger
-                and phrase.entry.id != entry.id
-            ):
-                claimed.setdefault(
-                    phrase.entry.id,
-                    (phrase.entry, set()),
-                )[1].add(trigger)
+            is_trigger = phrase.source == "trigger" and phrase.text == trigger
+            if is_trigger and phrase.entry.id != entry.id:
+                claimed.setdefault(phrase.entry.id, (phrase.entry, set()))[1].add(trigger)
     return claimed
 
 
-def _confusable(
+def _make_pair(
     entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: Match | None, likeness: float
 ) -> NearDuplicate:
-    phrases = sorted(
-        triggers | (_quoted_phrases(entry.description) & _quoted_phrases(other.description))
-    )
-    shared = phrases or _heaviest(scored)
-    return NearDuplicate(
-        str(entry.ref),
-        str(other.ref),
-        tuple(shared[:_SHOWN]),
-        round(likeness, 3),
-    )
+    quoted = _find_quoted(entry.description) & _find_quoted(other.description)
+    shared = tuple((sorted(triggers | quoted) or _find_heaviest(scored))[:_SHOWN])
+    return NearDuplicate(str(entry.ref), str(other.ref), shared, round(likeness, 3))
 
 
-def _quoted_phrases(description: str) -> set[str]:
+def _find_quoted(description: str) -> set[str]:
     """Return the quoted phrases, as words between single spaces."""
-    return {
-        " ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)
-    } - {""}
+    quotes = (next(filter(None, match.groups())) for match in _QUOTED.finditer(description))
+    return {" ".join(tokenize(quote)) for quote in quotes} - {""}
 
 
-def _heaviest(scored: Match | None) -> list[str]:
+def _find_heaviest(scored: Match | None) -> list[str]:
     weights: dict[str, float] = defaultdict(float)
     for part in scored.parts if scored else ():
         if part.field in _OF_ITSELF and part.word not in FUNCTION_WORDS:
@@ -445,7 +424,5 @@ def _heaviest(scored: Match | None) -> list[str]:
 
 
 def _list_shared(pair: NearDuplicate) -> str:
-    return (
-        ", ".join(f'"{text}"' if " " in text else text for text in pair.shared)
-        or "nearly the same text"
-    )
+    shared = (f'"{text}"' if " " in text else text for text in pair.shared)
+    return ", ".join(shared) or "nearly the same text"

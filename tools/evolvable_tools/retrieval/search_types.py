@@ -137,8 +137,8 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What a search says: one match is for the task, one of several may be, nothing in the library
-    is.
+    """The answer of a search: one match is for the task, one of several may be, nothing in the
+    library is.
     """
 
     SURE = "sure"
@@ -185,10 +185,7 @@ that third set.
 
 def none_below(resources: int) -> float:
     """Return the sum of confidences below which nothing fits in a library of so many resources."""
-    size = min(
-        max(resources, NONE_BELOW[0][0]),
-        NONE_BELOW[-1][0],
-    )
+    size = min(max(resources, NONE_BELOW[0][0]), NONE_BELOW[-1][0])
     for (few, at_few), (many, at_many) in pairwise(NONE_BELOW):
         if size <= many:
             share = math.log(size / few) / math.log(many / few)
@@ -199,7 +196,7 @@ def none_below(resources: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class VerdictRule:
-    """How the matches of one search become a verdict.
+    """The rule by which the matches of one search become a verdict.
 
     resources: how many the library has. sure_from: the confidence of a sure match. comparable:
     whether the task is in a language whose words can be compared with those of the library;

@@ -53,7 +53,6 @@ MOVES = frozenset({SkillEditOp.SPLIT, SkillEditOp.REORDER})
 LOOKED_AT = 500
 """How many proposals of each state a change is compared with."""
 
-
 CORRECTABLE = frozenset(
     {
         "schema",
@@ -63,12 +62,11 @@ CORRECTABLE = frozenset(
         "cannot_be_made",
         "unsound",
         "no_change",
+        "contradicts",
+        "wrong_place",
     }
-    | {"contradicts", "wrong_place"}
 )
-"""Codes of faults of form, which the author of the answer may correct once; the others
-are final.
-"""
+"""Codes of faults of form, which the author of the answer may correct once. Others are final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def similar_proposals(library: Library, ref: Ref, says: str) -> list[EarlierProp
     first.
     """
     proposals, own = library.store.backend.proposals, content_terms(says)
-    found = []
+    alike = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):
             # Only proposals of reviews say what they rest on, and can be compared by it.
@@ -110,20 +108,17 @@ def similar_proposals(library: Library, ref: Ref, says: str) -> list[EarlierProp
                 continue
             likeness = 1.0 if same else jaccard(own, content_terms(str(grounds["says"])))
             if likeness >= ALIKE:
-                found.append(
-                    EarlierProposal(
-                        f"proposal {other.id}", state, likeness, _sessions(other, grounds)
-                    )
-                )
-    return sorted(found, key=lambda double: -double.likeness)
+                sessions = _list_sessions(other, grounds)
+                alike.append(EarlierProposal(f"proposal {other.id}", state, likeness, sessions))
+    return sorted(alike, key=lambda double: -double.likeness)
 
 
 def similar_resources(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
     """Return the living resources of this kind that a new one is like, by its description or by its
     text.
     """
-    own, body = content_terms(says), content_terms(_text(files))
-    found = []
+    own, body = content_terms(says), content_terms(_join_texts(files))
+    alike = []
     for head in library.store.heads(ref.kind):
         entry = library.index.entry(head)
         about = content_terms(f"{head.name} {entry.description if entry else ''}")
@@ -131,13 +126,11 @@ def similar_resources(library: Library, ref: Ref, says: str, files: Files) -> li
         # Reading a resource's files is the expensive part, so a description has to share two words
         # first.
         if likeness < ALIKE and body and len(about & own) >= 2:
-            likeness = max(
-                likeness,
-                jaccard(body, content_terms(_text(library.store.files(head)))),
-            )
+            other_body = content_terms(_join_texts(library.store.files(head)))
+            likeness = max(likeness, jaccard(body, other_body))
         if likeness >= ALIKE:
-            found.append(EarlierProposal(str(head.ref), "live", likeness))
-    return sorted(found, key=lambda double: -double.likeness)
+            alike.append(EarlierProposal(str(head.ref), "live", likeness))
+    return sorted(alike, key=lambda double: -double.likeness)
 
 
 def jaccard(left: Set[str], right: Set[str]) -> float:
@@ -145,24 +138,19 @@ def jaccard(left: Set[str], right: Set[str]) -> float:
     return len(left & right) / len(left | right) if left or right else 0.0
 
 
-def _sessions(proposal: Proposal, grounds: Mapping[str, Any]) -> frozenset[str]:
+def _list_sessions(proposal: Proposal, grounds: Mapping[str, Any]) -> frozenset[str]:
     cited = grounds.get("evidence") or ()
-    return frozenset(
-        {
-            str(proposal.session),
-            *(str(citation.get("session")) for citation in cited),
-        }
-    )
+    return frozenset({str(proposal.session), *(str(citation.get("session")) for citation in cited)})
 
 
-def _text(files: Files) -> str:
+def _join_texts(files: Files) -> str:
     texts = (file.data[:40_000] for path, file in files.items() if path.endswith(".md"))
     return "\n".join(text.decode("utf-8", "replace") for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCandidate:
-    """A candidate that keeps every rule. change: its change; draft: the proposal of it."""
+    """A candidate that keeps every rule. change: its change. draft: the proposal of it."""
 
     number: int
     candidate: ReviewCandidate
@@ -189,18 +177,29 @@ def check_candidate(
         raise RuleViolation("unsound", f"It would not be a sound {change.ref.kind}: {wrong[0]}.")
     _check_lines(candidate, change, short=context.short)
     near = _check_is_new(case, change, before)
-    found = scan(
-        file_bytes(change.before) or None,
-        file_bytes(change.files),
-        change.ref.kind,
-    )
+    found = scan(file_bytes(change.before) or None, file_bytes(change.files), change.ref.kind)
     if found.blocks:
-        worst = next(f.why for f in found.findings if f.severity == "high")
+        worst = next(finding.why for finding in found.findings if finding.severity == "high")
         raise RuleViolation("scan", f"The scan refuses it: {worst}")
-    quotes = (cited.quote for cited in candidate.evidence)
-    grounds = {
+    draft = Draft(
+        *(change.ref, change.base, change.files, candidate.claim),
+        grounds=json.dumps(_list_grounds(case, change, near), ensure_ascii=False),
+        fingerprint=fingerprint(change.ref, _make_identity_text(candidate)),
+        expires=context.expires,
+        findings=dump_scan(found),
+    )
+    return AdmittedCandidate(number, candidate, change, draft)
+
+
+def _list_grounds(
+    case: RuleCase, change: CandidateDraft, near: list[EarlierProposal]
+) -> dict[str, Any]:
+    """Return what the proposal of a candidate rests on, as it is stored with it."""
+    candidate, cost = case.candidate, case.context.cost
+    quotes = (flatten_quote(cited.quote) for cited in candidate.evidence)
+    return {
         "what": candidate.what,
-        "says": _identity_text(candidate),
+        "says": _make_identity_text(candidate),
         "evidence": [
             {
                 "session": span.session,
@@ -209,24 +208,15 @@ def check_candidate(
                 "origin": span.origin,
                 "quote": quote,
             }
-            for span, quote in zip(case.cited, map(flatten_quote, quotes), strict=True)
+            for span, quote in zip(case.cited, quotes, strict=True)
         ],
         "near": [f"{double.what} ({double.state}, {double.likeness:.0%} alike)" for double in near],
         "adds": dict(change.adds) if change.adds else None,
-        "cost": dict(context.cost) if context.cost else None,
+        "cost": dict(cost) if cost else None,
         "counter_evidence": candidate.counter_evidence or None,
         "expected_signal": candidate.expected_signal or None,
         "risk": candidate.risk or None,
     }
-    mark = fingerprint(change.ref, _identity_text(candidate))
-    draft = Draft(
-        *(change.ref, change.base, change.files, candidate.claim),
-        grounds=json.dumps(grounds, ensure_ascii=False),
-        fingerprint=mark,
-        expires=context.expires,
-        findings=dump_scan(found),
-    )
-    return AdmittedCandidate(number, candidate, change, draft)
 
 
 def _check_lines(candidate: ReviewCandidate, change: CandidateDraft, *, short: bool) -> None:
@@ -260,44 +250,39 @@ def _check_is_new(
 
     Raises RuleViolation when the same is there, waits, or was rejected.
     """
-    context, candidate, says = case.context, case.candidate, _identity_text(case.candidate)
-    if any(
-        fingerprint(earlier.change.ref, _identity_text(earlier.candidate))
-        == fingerprint(change.ref, says)
+    context, candidate, says = case.context, case.candidate, _make_identity_text(case.candidate)
+    earlier_marks = (
+        fingerprint(earlier.change.ref, _make_identity_text(earlier.candidate))
         for earlier in before
-    ):
+    )
+    if fingerprint(change.ref, says) in earlier_marks:
         raise RuleViolation("double", "An earlier candidate says the same.")
-    if (
-        candidate.what in MEMORY
-        and (file := change.before.get(f"{change.ref.name}.md")) is not None
-    ):
+    file = change.before.get(f"{change.ref.name}.md") if candidate.what in MEMORY else None
+    if file is not None:
         facts = parse_facts(file.data.decode("utf-8", "replace"))
         if any(same_fact(fact, candidate.text) for fact in facts):
             raise RuleViolation("double", f"{change.ref} says so already.")
     sessions = {span.session for span in case.cited}
-    found = similar_proposals(context.library, change.ref, says)
-    for double in found:
+    similar = similar_proposals(context.library, change.ref, says)
+    for double in similar:
         if double.state == OPEN:
             raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
         # A rejected change may be proposed again once another session supports it.
         if sessions <= double.sessions:
             reason = f"{double.what} said the same and was {double.state}; nothing is new."
             raise RuleViolation("rejected_before", reason)
-    if (
-        not change.base
-        and change.ref.kind is not Kind.MEMORY
-        and candidate.what is not CandidateKind.TASK
-    ):
+    is_resource = change.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK
+    if is_resource and not change.base:
         live = similar_resources(context.library, change.ref, says, change.files)
         if live:
             raise RuleViolation(
                 "double",
                 f"{live[0].what} is {live[0].likeness:.0%} the same; propose an edit of it.",
             )
-    return found
+    return similar
 
 
-def _identity_text(candidate: ReviewCandidate) -> str:
+def _make_identity_text(candidate: ReviewCandidate) -> str:
     """Return the words that identify a change."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
@@ -305,9 +290,9 @@ def _identity_text(candidate: ReviewCandidate) -> str:
         re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values()
     )
     described = " ".join(match[1] for match in heads if match)
-    return (
-        f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
-    )
+    if not candidate.files:
+        return candidate.claim
+    return f"{candidate.name} {described or candidate.claim}"
 
 
 def admit(
@@ -332,11 +317,8 @@ def admit(
         except TryAgain:  # the answer is kept, and is admitted once more
             raise
         except EvolvableError as error:
-            refusals.append(
-                RefusedCandidate(
-                    number, claim, "cannot_be_made", context.redactor.redact(error.text)[0]
-                )
-            )
+            reason = context.redactor.redact(error.text)[0]
+            refusals.append(RefusedCandidate(number, claim, "cannot_be_made", reason))
     return admitted, refusals
 
 

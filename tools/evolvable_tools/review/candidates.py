@@ -54,13 +54,13 @@ class SkillEditOp(StrEnum):
     """What an edit does."""
 
     ADD_GUARD = "add-guard"
-    """Adds `new` after `old`; nothing goes."""
+    """Adds `new` after `old`. Nothing goes."""
 
     REORDER = "reorder-step"
     """Moves `old` behind `after`."""
 
     TIGHTEN = "tighten-retrieval"
-    """Replaces the description, the triggers, or both; the text stays."""
+    """Replaces the description, the triggers, or both. The text stays."""
 
     SPLIT = "split"
     """Moves `old` into the new file `to`, and leaves `new` in its place."""
@@ -79,7 +79,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class SkillEdit:
-    """One bounded edit; which of the texts it needs depends on `op`."""
+    """One bounded edit. Which of the texts it needs depends on `op`."""
 
     op: SkillEditOp
     path: str = "SKILL.md"
@@ -95,7 +95,7 @@ class SkillEdit:
 class ReviewCandidate:
     """One change that a review proposes.
 
-    text: a fact, a preference, or a task's prompt; check: how it is checked.
+    text: a fact, a preference, or a task's prompt. check: how it is checked.
     """
 
     what: CandidateKind
@@ -150,7 +150,7 @@ def parse_candidate(answer: Mapping[str, Any]) -> ReviewCandidate:
 
 
 TASKS = Ref(Kind.ENVIRONMENT, "candidate-tasks")
-"""Where tasks wait until a person has looked at them; nothing is evaluated by them before."""
+"""Where tasks wait until a person has looked at them. Nothing is evaluated by them before."""
 
 NEW_KINDS = {
     CandidateKind.SKILL_NEW: Kind.SKILL,
@@ -197,9 +197,8 @@ def draft_change(
 
     Raises InvalidArgument and what the store raises for a name or a path.
     """
-    scope = (
-        caller.scopes[0] if candidate.scope == "project" or is_of_project(candidate) else USER_SCOPE
-    )
+    for_project = candidate.scope == "project" or is_of_project(candidate)
+    scope = caller.scopes[0] if for_project else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _draft_edit(library, caller, candidate)
     if candidate.what in NEW_KINDS:
@@ -225,9 +224,8 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
             f"There is no file {path}.", f"The files: {', '.join(sorted(files))}."
         )
     if edit.op is SkillEditOp.TIGHTEN:
-        files[path] = File(
-            _edit_frontmatter(files[path].data.decode("utf-8"), edit).encode(), files[path].mode
-        )
+        text = _edit_frontmatter(files[path].data.decode("utf-8"), edit)
+        files[path] = File(text.encode(), files[path].mode)
         return
     if not edit.old.strip():
         raise InvalidArgument(
@@ -237,14 +235,8 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if edit.op is SkillEditOp.ADD_GUARD:
         new = f"{edit.old}\n{edit.new}"
     elif edit.op is SkillEditOp.REORDER:
-        new, after = (
-            "",
-            TextEdit(
-                path,
-                edit.after,
-                f"{edit.after}\n{edit.old.strip(chr(10))}",
-            ),
-        )
+        new = ""
+        after = TextEdit(path, edit.after, f"{edit.after}\n{edit.old.strip(chr(10))}")
     elif edit.op is SkillEditOp.SPLIT:
         to = check_path(edit.to)
         if to in files:
@@ -257,14 +249,14 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if after is not None:
         apply_edit(files, after, ref)
         # Moving a paragraph leaves two blank lines in its old place.
-        files[path] = File(
-            re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode
-        )
+        data = re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data)
+        files[path] = File(data, files[path].mode)
 
 
 def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
-    """Return a document with another description, other triggers, or both; nothing else of it
-    differs.
+    """Return a document with another description, other triggers, or both.
+
+    Nothing else of it differs.
     """
     head, fence, body = text.partition("\n---")
     if not fence:
@@ -281,13 +273,11 @@ def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
         head, count = re.subn(
             r"^[ \t]+triggers:.*$", lambda _: line, head, count=1, flags=re.MULTILINE
         )
-        if not count:
-            has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
-            head = (
-                f"{head[: has.end()]}\n{line}{head[has.end() :]}"
-                if has
-                else f"{head}\nmetadata:\n{line}"
-            )
+        metadata = None if count else re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
+        if metadata is not None:
+            head = f"{head[: metadata.end()]}\n{line}{head[metadata.end() :]}"
+        elif not count:
+            head = f"{head}\nmetadata:\n{line}"
     document = f"{head}{fence}{body}"
     # `\n---` may stand inside a value of the frontmatter; then the wrong place was split.
     if parse_document(document.encode()).body != parse_document(text.encode()).body:
@@ -298,9 +288,8 @@ def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
 def _draft_new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
     kind = NEW_KINDS[candidate.what]
     fields = parse_document(candidate.files.get(main_file(kind, ""), "").encode()).fields
-    ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(
-        scope
-    )
+    name = candidate.name or slugify(str(fields.get("name", "")))
+    ref = Ref.parse(f"{kind}:{name}").within(scope)
     files: Files = {check_path(path): File(text.encode()) for path, text in candidate.files.items()}
     head = library.store.head_or_none(ref)
     if head is not None and head.version is not None:
@@ -311,27 +300,20 @@ def _draft_new(library: Library, candidate: ReviewCandidate, scope: str) -> Cand
 def _draft_task(
     library: Library, candidate: ReviewCandidate, session: str, scope: str
 ) -> CandidateDraft:
-    ref, before, base = _current(library, TASKS.within(scope))
+    ref, before, base = _read_current(library, TASKS.within(scope))
     # The id follows from session and text: the same task proposed again gets the same id.
-    name = hashlib.sha256(
-        f"{session}\n{candidate.text}".encode(
-            "utf-8",
-            "replace",
-        )
-    ).hexdigest()[:12]
-    source = f"session:{'-'.join(session.split())}"
+    key = f"{session}\n{candidate.text}".encode("utf-8", "replace")
     task: dict[str, Any] = {
-        "id": f"session-{name}",
+        "id": f"session-{hashlib.sha256(key).hexdigest()[:12]}",
         "prompt": candidate.text,
         "check": candidate.check,
-        "source": source,
+        "source": f"session:{'-'.join(session.split())}",
+        "reviewed": False,
     }
-    task |= {"reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     document = File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
-    return CandidateDraft(
-        ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds
-    )
+    files = append_line(before or {"ENVIRONMENT.md": document}, **adds)
+    return CandidateDraft(ref, base, before, files, adds)
 
 
 def _draft_fact(
@@ -340,14 +322,13 @@ def _draft_fact(
     # memory:PROJECT/USER is about a person, and no client reads it in the project's own files.
     target = "memory:MEMORY" if is_of_project(candidate) else candidate.target or "memory:USER"
     name = Ref.parse(target, Kind.MEMORY).name
-    ref, before, base = _current(library, Ref(Kind.MEMORY, name, scope))
+    ref, before, base = _read_current(library, Ref(Kind.MEMORY, name, scope))
     added = add_fact(before, name, candidate.text, day)
-    return CandidateDraft(
-        ref, base, before, added.files, {"fact": candidate.text, "day": day.isoformat()}
-    )
+    adds = {"fact": candidate.text, "day": day.isoformat()}
+    return CandidateDraft(ref, base, before, added.files, adds)
 
 
-def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
+def _read_current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
     head = library.store.head_or_none(ref)
     if head is None or head.version is None:
         return ref, {}, 0

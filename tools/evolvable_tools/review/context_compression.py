@@ -1,7 +1,7 @@
 """Context compression: a summary of nine parts, an index of what was named, and the last messages.
 
 No model is asked. All quotes of the summary are cut from the messages. Summary and index have at
-most a quarter of the limit; the names that they have no room for go to a file of the library's
+most a quarter of the limit. The names that they have no room for go to a file of the library's
 home, which the summary names by its URI.
 """
 
@@ -12,6 +12,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,9 +65,9 @@ _SIZES: Final = (  # names of the index, lines of a part, characters of a line; 
 
 
 class AssetFiles:
-    """Names of compressed histories, in files of a folder that are called by their content.
+    """Names of compressed histories, in files of a folder that are named by their content's hash.
 
-    The oldest files go.
+    The oldest files are removed.
     """
 
     SCHEME: Final = "history"
@@ -74,8 +75,9 @@ class AssetFiles:
     """Files that stay."""
 
     NAMES, BYTES = 50_000, 4_000_000
-    """What a file holds at most, of those that were named last: a caller who may only read can have
-    it written.
+    """Names and bytes of a file at most. The names that came last stay.
+
+    A caller who may only read can have the file written, so its size is bounded.
     """
 
     TOTAL = 100_000_000
@@ -89,15 +91,8 @@ class AssetFiles:
         most = self.NAMES
         # A tenth less at each step: the size of names varies, so the right number cannot be
         # computed.
-        while len(data := _encode(_last(assets, most))) > self.BYTES:
-            most = (
-                min(
-                    most,
-                    sum(map(len, vars(assets).values())),
-                )
-                * 9
-                // 10
-            )
+        while len(data := _encode(_keep_last(assets, most))) > self.BYTES:
+            most = min(most, sum(map(len, vars(assets).values()))) * 9 // 10
         name = hashlib.sha256(data).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Written beside the final name and renamed, so that no reader sees half a file.
@@ -121,8 +116,8 @@ class AssetFiles:
 
     def path(self, uri: str) -> Path:
         """Return the file behind a URI. Raises NoSuchResource for another text."""
-        if found := re.fullmatch(rf"{self.SCHEME}://([0-9a-f]{{64}})/names\.json", uri):
-            return self._folder / f"{found[1]}.json"
+        if match := re.fullmatch(rf"{self.SCHEME}://([0-9a-f]{{64}})/names\.json", uri):
+            return self._folder / f"{match[1]}.json"
         raise NoSuchResource(
             f"{ascii(uri[:200])} names no history.", "compress_history tells the URI as `older`."
         )
@@ -147,7 +142,7 @@ class AssetFiles:
             document = json.loads(self.read(uri))
         except NoSuchResource:
             return Assets()
-        return Assets(**_lists(document, vars(Assets())))
+        return Assets(**_read_lists(document, vars(Assets())))
 
 
 def _encode(assets: Assets) -> bytes:
@@ -173,12 +168,12 @@ def compress_history(
     """Return a history with its summary in place of all but the last `keep` messages.
 
     A call of a tool is never parted from its result: the tail begins earlier where it has to. A
-    history within max_tokens stays as it is, so that compressing twice is compressing once; so does
-    one that would not be shorter, unless max_tokens is 0. The summary has at most a quarter of
-    max_tokens, of MAX_TOKENS when that is 0, but never less than a short line for each part. `over`
-    says that one of the two limits could not be kept. files: where the names go that it has no room
-    for; without, or when they cannot be written, it has them all, however long it becomes. Raises
-    InvalidArgument.
+    history within max_tokens stays as it is, so that compressing twice is compressing once. One
+    that would not be shorter stays too, unless max_tokens is 0. The summary has at most a quarter
+    of max_tokens, of MAX_TOKENS when that is 0, but never less than a short line for each part.
+    `over` says that one of the two limits could not be kept. files: where the names go that the
+    summary has no room for. Without it, or when it cannot be written, the summary has them all,
+    however long it becomes. Raises InvalidArgument.
     """
     if keep < 1 or max_tokens < 0:
         raise InvalidArgument(
@@ -188,14 +183,14 @@ def compress_history(
     # Before any recursive encoder sees the messages: json.dumps would raise RecursionError.
     _check_depth(history)
     before = sum(map(_tokens, history))
-    start = _tail_start(history, keep)
+    start = _find_tail_start(history, keep)
     gone = history[:start]
     if before <= max_tokens or not gone:
         return _keep_unchanged(history, before, max_tokens)
-    earlier_summary = _summary_of(gone[0])
-    new = [message for message in gone if _summary_of(message) is None]
+    earlier_summary = _read_summary(gone[0])
+    new = [message for message in gone if _read_summary(message) is None]
     texts = [(str(message.get("role", "")), text) for message in new for text in _texts(message)]
-    summary = _summary(texts, history[start:])
+    summary = _summarize(texts, history[start:])
     assets = _assets(text for _, text in texts)
     if earlier_summary is not None:
         old = earlier_summary["summary"]
@@ -212,7 +207,7 @@ def compress_history(
     # Never return a longer history than was given, unless the caller forces a summary by 0.
     if after >= before and max_tokens:
         return _keep_unchanged(history, before, max_tokens)
-    written = _summary_of(head) or {}
+    written = _read_summary(head) or {}
     over = max_tokens > 0 and (after > max_tokens or _tokens(head) > max_tokens // 4)
     return Compressed(
         level, written["summary"], fitting, shortened, before, after, written["older"], over
@@ -221,12 +216,9 @@ def compress_history(
 
 def _check_depth(level: list[Any]) -> None:
     for _ in range(MAX_DEPTH):
-        level = [
-            value
-            for each in level
-            for value in (each.values() if isinstance(each, Mapping) else each)
-        ]
-        level = [value for value in level if isinstance(value, Mapping | list | tuple)]
+        members = (each.values() if isinstance(each, Mapping) else each for each in level)
+        values = chain.from_iterable(members)
+        level = [value for value in values if isinstance(value, Mapping | list | tuple)]
         if not level:
             return
     raise InvalidArgument(
@@ -235,7 +227,7 @@ def _check_depth(level: list[Any]) -> None:
 
 
 def _keep_unchanged(messages: list[dict[str, Any]], tokens: int, limit: int) -> Compressed:
-    earlier = _summary_of(messages[0]) if messages else None
+    earlier = _read_summary(messages[0]) if messages else None
     level, older = (earlier["level"], earlier["older"]) if earlier else (0, "")
     return Compressed(level, {}, Assets(), messages, tokens, tokens, older, tokens > limit > 0)
 
@@ -252,28 +244,28 @@ def _fit_summary(
     """
     older = ""
     for names, lines, width in _SIZES:
-        fitting = _last(assets, names) if files else assets
+        fitting = _keep_last(assets, names) if files else assets
         if files and not older and fitting != assets:
             try:
                 older = files.put(assets)
             except OSError:
                 files, fitting = None, assets
-        few = {part: _few(summary[part], lines, width) for part in PARTS}
-        message = _as_message(level, few, fitting, older)
+        few = {part: _shorten_lines(summary[part], lines, width) for part in PARTS}
+        message = _make_message(level, few, fitting, older)
         if _tokens(message) <= limit:
             break
     return message, fitting
 
 
-def _last(assets: Assets, most: int) -> Assets:
+def _keep_last(assets: Assets, most: int) -> Assets:
     """Return the names of each kind that were named last, `most` in all.
 
     Each kind has an equal share at first.
     """
     left, shares = most, dict.fromkeys(vars(assets), 0)
-    for place, (kind, names) in enumerate(
-        sorted(vars(assets).items(), key=lambda item: len(item[1]))
-    ):
+    # The shortest kind first: what it does not need of its share is left for the others.
+    by_length = sorted(vars(assets).items(), key=lambda item: len(item[1]))
+    for place, (kind, names) in enumerate(by_length):
         shares[kind] = min(len(names), left // (len(shares) - place))
         left -= shares[kind]
     return Assets(
@@ -281,17 +273,19 @@ def _last(assets: Assets, most: int) -> Assets:
     )
 
 
-def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
+def _find_tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
     start, before = max(0, len(messages) - keep), len(messages)
-    calls = {call: index for index, message in enumerate(messages) for call in _calls(message)}
+    calls = {call: index for index, message in enumerate(messages) for call in _find_calls(message)}
     # Until nothing moves: an earlier message that is kept may hold results of calls before it.
     while start < before:
-        needed = (calls[r] for message in messages[start:] for r in _results(message) if r in calls)
+        needed = (
+            calls[r] for message in messages[start:] for r in _find_results(message) if r in calls
+        )
         before, start = start, min(start, min(needed, default=start))
     return start
 
 
-def _summary(
+def _summarize(
     texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
     user = [text for role, text in texts if role == "user"]
@@ -322,17 +316,13 @@ def _summary(
             for line in text.split("\n")
             if _PATTERNS["open"].match(line)
         ],
-        "state": [
-            *filter(accepts, user),
-            *_checks(texts),
-            *own[-1:],
-        ],
+        "state": [*filter(accepts, user), *_find_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
     return {part: list(parts[part]) for part in PARTS}
 
 
-def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _find_checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     return (
         line
         for _, text in texts
@@ -341,34 +331,24 @@ def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     )
 
 
-def _few(lines: Iterable[str], most: int, width: int) -> list[str]:
+def _shorten_lines(lines: Iterable[str], most: int, width: int) -> list[str]:
     """Return the first and the last of these, `most` in all, each as a short line and once."""
     plain = (" ".join(text.split()) for text in lines)
-    short = list(
-        dict.fromkeys(
-            line if len(line) <= width else f"{line[: width - 1]}…" for line in plain if line
-        )
-    )
-    return (
-        short
-        if len(short) <= most
-        else [
-            *short[:1],
-            *short[len(short) - most + 1 :],
-        ]
-    )
+    cut = (line if len(line) <= width else f"{line[: width - 1]}…" for line in plain if line)
+    short = list(dict.fromkeys(cut))
+    return short if len(short) <= most else [*short[:1], *short[len(short) - most + 1 :]]
 
 
 def _assets(texts: Iterable[str]) -> Assets:
-    found = Assets()
+    named = Assets()
     for text in texts:
         for url in _PATTERNS["url"].findall(text):
-            (found.images if _PATTERNS["image"].search(url) else found.urls).append(url)
+            (named.images if _PATTERNS["image"].search(url) else named.urls).append(url)
         rest = _PATTERNS["media"].sub(" ", _PATTERNS["url"].sub(" ", text))
-        found.skills.extend(_PATTERNS["skill"].findall(rest))
+        named.skills.extend(_PATTERNS["skill"].findall(rest))
         for path in _PATTERNS["path"].findall(_PATTERNS["skill"].sub(" ", rest)):
-            (found.images if _PATTERNS["image"].search(path) else found.references).append(path)
-    return _join_assets(found, Assets())
+            (named.images if _PATTERNS["image"].search(path) else named.references).append(path)
+    return _join_assets(named, Assets())
 
 
 def _join_assets(older: Assets, newer: Assets) -> Assets:
@@ -382,7 +362,7 @@ def _join_assets(older: Assets, newer: Assets) -> Assets:
 _MARK = "Summary of the conversation so far"
 
 
-def _as_message(
+def _make_message(
     level: int, summary: Mapping[str, Sequence[str]], assets: Assets, older: str
 ) -> dict[str, Any]:
     parts = {
@@ -398,27 +378,24 @@ def _as_message(
     }
 
 
-def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_summary(message: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the summary that a message is, None when it is another."""
     text = message.get("content")
     if not isinstance(text, str) or not text.startswith(_MARK):
         return None
     try:
         document = json.loads(text.partition("\n")[2])
-        parts = {
-            "level": int(document["level"]),
-            "older": str(document.get("older", "")),
-        }
+        parts = {"level": int(document["level"]), "older": str(document.get("older", ""))}
         return {
             **parts,
-            "summary": _lists(document["summary"], PARTS),
-            "assets": _lists(document["assets"], vars(Assets())),
+            "summary": _read_lists(document["summary"], PARTS),
+            "assets": _read_lists(document["assets"], vars(Assets())),
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _lists(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
+def _read_lists(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
     """Return the lists of texts of these names, empty for those that are missing.
 
     Raises TypeError.
@@ -448,27 +425,29 @@ def _texts(value: Any) -> list[str]:
 _NAMES = ("role", "type", "id", "tool_use_id", "tool_call_id", "call_id")
 
 
-def _calls(message: Mapping[str, Any]) -> Iterator[str]:
+def _find_calls(message: Mapping[str, Any]) -> Iterator[str]:
     calls = message.get("tool_calls")
-    yield from (str(call.get("id")) for call in _mappings(calls if isinstance(calls, list) else ()))
-    for block in _blocks(message):
+    yield from (
+        str(call.get("id")) for call in _filter_mappings(calls if isinstance(calls, list) else ())
+    )
+    for block in _find_blocks(message):
         if block.get("type") in ("tool_use", "function_call"):
             yield str(block.get("id") or block.get("call_id"))
 
 
-def _results(message: Mapping[str, Any]) -> Iterator[str]:
+def _find_results(message: Mapping[str, Any]) -> Iterator[str]:
     if message.get("tool_call_id"):
         yield str(message["tool_call_id"])
-    for block in _blocks(message):
+    for block in _find_blocks(message):
         if block.get("type") in ("tool_result", "function_call_output"):
             yield str(block.get("tool_use_id") or block.get("call_id"))
 
 
-def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _find_blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
     own = [message] if message.get("type") else []
-    return [*own, *_mappings(content)] if isinstance(content, list) else own
+    return [*own, *_filter_mappings(content)] if isinstance(content, list) else own
 
 
-def _mappings(values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+def _filter_mappings(values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
     return (value for value in values if isinstance(value, Mapping))

@@ -2,7 +2,7 @@
 the contrary.
 
 Lines are compared by the stems of their words. Two lines are about the same when they share most of
-the stems of one of them; they contradict each other when one forbids what the other one asks for,
+the stems of one of them. They contradict each other when one forbids what the other one asks for,
 or names another value in its place.
 """
 
@@ -49,14 +49,14 @@ _SAME = {word: group[0] for group in map(str.split, _TABLE["same"]) for word in 
 _SAME_STEM = {stem: first for word, first in _SAME.items() for stem in content_terms(word)}
 _OPPOSITE = [frozenset(pair.split()) for pair in _TABLE["opposite"]]
 _WEAK = frozenset(_TABLE["weak"].split())
-# A comma, semicolon or colon before a space: `a:b` and `1,000` are not split.
+# Ends a clause where a space follows: `a:b` and `1,000` are not split.
 _CLAUSE = re.compile(r"[,;:](?:\s|$)")
 # What frames a line in Markdown: quote marks, bullets, heading signs, numbers of a list.
 _FRAME = re.compile(r"^[\s>*+#-]*(?:\d+[.)]\s+)?")
 # Code, quotes, options, numbers, paths and addresses, and words in capitals.
 _VALUE = re.compile(
-    r"`[^`\n]+`|\"[^\"\n"
-    r"]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
+    r"`[^`\n]+`|\"[^\"\n]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*"
+    r"|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
 )
 _SLOT = re.compile(_TABLE["slot"], re.IGNORECASE)
 _PREFERS = re.compile(_TABLE["prefers"], re.IGNORECASE)
@@ -90,12 +90,12 @@ def line_terms(text: str) -> LineTerms:
     """Return a line as lines are compared."""
     plain = _FRAME.sub("", text).strip()
     words = frozenset(_SAME.get(word, word) for word in tokenize(plain))
-    found = content_terms(" ".join(sorted(words - _WEAK)))
+    terms = content_terms(" ".join(sorted(words - _WEAK)))
     stems = frozenset(
-        _SAME_STEM.get(stem, stem) for stem in found if len(stem) > 1 or stem.isdigit()
+        _SAME_STEM.get(term, term) for term in terms if len(term) > 1 or term.isdigit()
     )
     # Case and the quotation marks around a value do not distinguish two values.
-    values = frozenset(found.strip('`".,:').casefold() for found in _VALUE.findall(plain)) - {""}
+    values = frozenset(value.strip('`".,:').casefold() for value in _VALUE.findall(plain)) - {""}
     # "Read it as UTF-8, never as latin-1" asks for something: its longest clause decides.
     main = max(_CLAUSE.split(plain), key=lambda part: len(tokenize(part)))
     found_slots = (
@@ -103,14 +103,7 @@ def line_terms(text: str) -> LineTerms:
     )
     slots = frozenset((key, value.strip('`".,:').casefold()) for key, value in found_slots)
     # Two denials cancel each other out: "never skip" asks for something.
-    return LineTerms(
-        plain,
-        stems,
-        words,
-        values,
-        slots,
-        len(_DENIES.findall(main)) % 2 == 1,
-    )
+    return LineTerms(plain, stems, words, values, slots, len(_DENIES.findall(main)) % 2 == 1)
 
 
 def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -126,7 +119,7 @@ def too_many_lines(before: Files, after: Files) -> int:
     """Return how many lines a lesson changes where that is more than MAX_LINES, else 0."""
     most = 0
     for path in {*before, *after}:
-        old, new = (_text(files, path) for files in (before, after))
+        old, new = (_read_text(files, path) for files in (before, after))
         if old != new:
             added, removed = changed_lines(old, new)
             most += max(len(added), len(removed))
@@ -137,23 +130,22 @@ def says_nothing_new(before: Files, after: Files) -> str:
     """Return a line that is there and says all that a lesson adds, '' where the lesson says
     something else.
     """
-    found = ""
-    for added, _, unchanged in _changes(before, after):
+    covering = ""
+    for added, _, unchanged in _compare_files(before, after):
         for line in added:
-            match = next(
-                (old for old, share in _windows(unchanged) if _covers(old, line, share)), None
-            )
+            covers = (old for old, share in _pair_lines(unchanged) if _covers(old, line, share))
+            match = next(covers, None)
             if match is None and line.stems:
                 return ""
-            found = match.text if match is not None else found
-    return found
+            covering = match.text if match is not None else covering
+    return covering
 
 
 def contradicted_line(before: Files, after: Files) -> str:
     """Return a line that stays there and says the contrary of what a lesson adds, '' where there is
     none.
     """
-    for added, _, unchanged in _changes(before, after):
+    for added, _, unchanged in _compare_files(before, after):
         for line in added:
             for old in unchanged:
                 if contradict(line, old):
@@ -214,25 +206,11 @@ def _has_other_value(left: LineTerms, right: LineTerms) -> bool:
         return False
     keys = {key for key, _ in left.slots} & {key for key, _ in right.slots}
     ours, theirs = ({value for key, value in line.slots if key in keys} for line in (left, right))
-    if (
-        not ours - theirs
-        or not theirs - ours
-        or (left.values & theirs - ours)
-        or (right.values & ours - theirs)
-    ):
+    if not ours - theirs or not theirs - ours:
         return False
-    frames = [
-        line.stems
-        - content_terms(
-            " ".join(
-                {
-                    *line.values,
-                    *(v for _, v in line.slots),
-                }
-            )
-        )
-        for line in (left, right)
-    ]
+    if left.values & theirs - ours or right.values & ours - theirs:
+        return False
+    frames = [line.stems - content_terms(" ".join(line.every_value)) for line in (left, right)]
     shared = frames[0] & frames[1]
     # One word in place of another is another thing: functions and modules may each have their
     # number of lines.
@@ -243,10 +221,7 @@ def _has_other_value(left: LineTerms, right: LineTerms) -> bool:
 def _covers(old: LineTerms, new: LineTerms, share: float) -> bool:
     if not new.stems or old.denies != new.denies or new.values - old.values:
         return False
-    if any(
-        len(pair & old.words) == 1 == len(pair & new.words) and pair & old.words != pair & new.words
-        for pair in _OPPOSITE
-    ):
+    if _has_opposite_words(old, new):
         return False
     if len(new.stems) <= FEW and new.stems - old.stems:
         return False
@@ -255,7 +230,7 @@ def _covers(old: LineTerms, new: LineTerms, share: float) -> bool:
     return nested and len(old.stems & new.stems) >= share * len(new.stems)
 
 
-def _windows(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
+def _pair_lines(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
     """Yield the lines, then each two of them that follow one another, each with the share that a
     new line needs.
     """
@@ -266,12 +241,12 @@ def _windows(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
             yield line_terms(f"{first.text} {second.text}"), SAID_IN_TWO
 
 
-def _changes(
+def _compare_files(
     before: Files, after: Files
 ) -> Iterable[tuple[list[LineTerms], list[LineTerms], list[LineTerms]]]:
     """Yield of each text file what is added, what is taken away, and what stays."""
     for path in after:
-        old, new = (_text(files, path) for files in (before, after))
+        old, new = (_read_text(files, path) for files in (before, after))
         if old == new or not path.endswith(".md"):
             continue
         added, removed = changed_lines(old, new)
@@ -286,5 +261,5 @@ def _changes(
         yield tuple([line_terms(line) for line in lines] for lines in (added, removed, unchanged))  # type: ignore[misc]
 
 
-def _text(files: Files, path: str) -> str:
+def _read_text(files: Files, path: str) -> str:
     return files[path].data.decode("utf-8", "replace") if path in files else ""

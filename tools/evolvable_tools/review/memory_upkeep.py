@@ -1,8 +1,8 @@
 """The upkeep of memories by use: which lines sessions needed, and the proposal to take out those
 that none did.
 
-A line counts as needed in a session that has a third of its words, or a name of it, in what the
-person typed or the agent did. The counts lie in a file of the library's folder, on this machine.
+A session needed a line if a third of the line's words, or a name in it, stand in what the person
+typed or the agent did. The counts lie in a file of the library's folder, on this machine.
 Nothing is taken out without a decision. What goes stays in the archive beside the memory, from
 which it comes back when it is said again.
 """
@@ -53,14 +53,14 @@ class LineUse:
 def count_use(library: Library, caller: Caller, session: Session) -> None:
     """Count of each line of the memories whether a session needed it.
 
-    What cannot be written now is not counted.
+    Where the file of counts cannot be written, nothing is counted.
     """
-    found = {
-        _key(ref, fact): fact
-        for ref, _, text in _memories(library, caller)
+    facts = {
+        _hash_line(ref, fact): fact
+        for ref, _, text in _read_memories(library, caller)
         for fact in parse_facts(text)
     }
-    if not found:
+    if not facts:
         return
     # Text that the library itself or a third party put in says nothing about what was needed.
     own = (
@@ -74,9 +74,9 @@ def count_use(library: Library, caller: Caller, session: Session) -> None:
     # The lock covers the read, the count and the write; a lost count is better than a blocked
     # review.
     with contextlib.suppress(OSError, Timeout), FileLock(home / _LOCK, timeout=2, mode=0o600):
-        counts = _read(home)
+        counts = _read_counts(home)
         counted = {}
-        for key, fact in found.items():
+        for key, fact in facts.items():
             before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
             counted[key] = [before.seen + 1, before.needed + needed]
         # Lines of memories that this caller does not see keep their counts.
@@ -95,10 +95,10 @@ def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
 def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
     """Return the changes that take out the lines that no session needed.
 
-    None that waits or was turned down.
+    A change that waits already, or was rejected, is left out.
     """
     # Read without the lock: the file is replaced whole, so it is never half written.
-    counts = _read(library.store.home)
+    counts = _read_counts(library.store.home)
     if not counts:
         return []
     proposals = library.store.backend.proposals
@@ -107,10 +107,12 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
         for state in (OPEN, REJECTED)
         for proposal in proposals.in_state(state, 500)
     }
-    found = []
-    for ref, version, text in _memories(library, caller):
+    drafts = []
+    for ref, version, text in _read_memories(library, caller):
         unused = [
-            fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))
+            fact
+            for fact in parse_facts(text)
+            if _is_unused(counts.get(_hash_line(ref, fact), LineUse()))
         ]
         mark = hashlib.sha256("\n".join([str(ref), *sorted(unused)]).encode()).hexdigest()[:32]
         if not unused or mark in earlier_marks:
@@ -130,16 +132,18 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
         before = library.store.files(library.store.head(ref))
         files = retire_facts(before, ref.name, unused)
         grounds = json.dumps(says, ensure_ascii=False)
-        found.append(
+        drafts.append(
             Draft(ref, version, files, reason, grounds=grounds, fingerprint=mark, expires=expires)
         )
-    return found
+    return drafts
 
 
 def memory_conflicts(library: Library, caller: Caller) -> list[str]:
     """Return a line for each two lines of the memories that say the contrary of each other."""
     lines = [
-        (ref, fact) for ref, _, text in _memories(library, caller) for fact in parse_facts(text)
+        (ref, fact)
+        for ref, _, text in _read_memories(library, caller)
+        for fact in parse_facts(text)
     ]
     pairs = ((line, other) for at, line in enumerate(lines) for other in lines[at + 1 :])
     return [
@@ -153,7 +157,7 @@ def _is_unused(use: LineUse) -> bool:
     return use.seen >= SESSIONS and not use.needed
 
 
-def _memories(library: Library, caller: Caller) -> Iterator[tuple[Ref, int, str]]:
+def _read_memories(library: Library, caller: Caller) -> Iterator[tuple[Ref, int, str]]:
     """Yield the memories of facts that the caller sees, each with its version and its text."""
     for scope in caller.scopes:
         for name in MEMORIES:
@@ -162,20 +166,16 @@ def _memories(library: Library, caller: Caller) -> Iterator[tuple[Ref, int, str]
             if head is None or head.version is None:
                 continue
             if path := main_path(ref.kind, name, library.store.manifest(head)):
-                yield (
-                    ref,
-                    head.version,
-                    library.store.file(head, path).data.decode("utf-8", "replace"),
-                )
+                text = library.store.file(head, path).data.decode("utf-8", "replace")
+                yield ref, head.version, text
 
 
-def _key(ref: Ref, fact: str) -> str:
-    return hashlib.sha256(f"{ref}\n{' '.join(sorted(content_terms(fact)))}".encode()).hexdigest()[
-        :32
-    ]
+def _hash_line(ref: Ref, fact: str) -> str:
+    terms = " ".join(sorted(content_terms(fact)))
+    return hashlib.sha256(f"{ref}\n{terms}".encode()).hexdigest()[:32]
 
 
-def _read(home: Path) -> dict[str, LineUse]:
+def _read_counts(home: Path) -> dict[str, LineUse]:
     try:
         document: Any = json.loads(read_regular(home / _FILE, _MAX))
     except (OSError, ValueError, RecursionError):
@@ -185,8 +185,6 @@ def _read(home: Path) -> dict[str, LineUse]:
 
 
 def _is_row(row: object) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == 2
-        and all(isinstance(count, int) and count >= 0 for count in row)
-    )
+    if not isinstance(row, list) or len(row) != 2:
+        return False
+    return all(isinstance(count, int) and count >= 0 for count in row)

@@ -20,9 +20,8 @@ from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, most_token
 from evolvable_tools.redaction import Redactor
 
 MILLION = 1_000_000
-# Bounds what an unattended loop of reviews can spend where nobody set a budget.
 CALLS, TOKENS = 20, 500_000
-"""What a day may have where nothing else is set."""
+"""Calls and tokens of a day where nobody set a budget: they bound an unattended loop of reviews."""
 
 
 class OverBudget(Refused):
@@ -48,15 +47,13 @@ def stricter_budget(floor: ReviewBudget, other: ReviewBudget) -> ReviewBudget:
 
     The prices are the floor's, where it has any.
     """
-    money = min(
-        (budget.money for budget in (floor, other) if budget.money is not None), default=None
-    )
+    limits = [budget.money for budget in (floor, other) if budget.money is not None]
     priced = floor if floor.price_in is not None else other
     return replace(
         priced,
         calls=min(floor.calls, other.calls),
         tokens=min(floor.tokens, other.tokens),
-        money=money,
+        money=min(limits, default=None),
     )
 
 
@@ -70,9 +67,9 @@ def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
         name, _, value = part.partition("=")
         try:
             if name == "price":
-                limits["price_in"], limits["price_out"] = map(_amount, value.split("/"))
+                limits["price_in"], limits["price_out"] = map(_parse_amount, value.split("/"))
             elif name in ("calls", "tokens", "money"):
-                limits[name] = _amount(value)
+                limits[name] = _parse_amount(value)
             else:
                 raise ValueError
         except ValueError:
@@ -85,7 +82,7 @@ def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
     return replace(floor or ReviewBudget(), **whole, **limits)  # type: ignore[arg-type]
 
 
-def _amount(text: str) -> float:
+def _parse_amount(text: str) -> float:
     value = float(text)
     # Also refuses NaN and infinity, which `float` accepts.
     if not 0 <= value < 1e12:
@@ -113,19 +110,16 @@ def reserve(
 
     Raises OverBudget, which says which limit it would pass.
     """
-    priced = getattr(model, "price", None) is not None
+    has_price = getattr(model, "price", None) is not None
+    has_price = has_price or None not in (budget.price_in, budget.price_out)
     # Without any price the cost of a call is unknown, so a limit of money could not be kept.
-    if (
-        budget.money is not None
-        and not priced
-        and (budget.price_in is None or budget.price_out is None)
-    ):
+    if budget.money is not None and not has_price:
         hint = (
             "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of "
             "a million tokens."
         )
         raise OverBudget("A limit of money is set and no price.", hint)
-    most = _highest_cost(budget, request, model)
+    most = _estimate_highest_cost(budget, request, model)
     limit = Spending(
         budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money
     )
@@ -168,24 +162,21 @@ class QuestionUsage:
     def spending(self, budget: ReviewBudget) -> Spending:
         """Return what it took.
 
-        An attempt that was refused is no call; a price of the model's own counts first.
+        An attempt that was refused is no call. A price of the model's own counts first.
         """
         spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
         spent += [
             (attempt.input_tokens, attempt.output_tokens, attempt.cost) for attempt in self.attempts
         ]
         money = sum(
-            _money(budget, tokens_in, tokens_out) if cost is None else cost
+            _price_tokens(budget, tokens_in, tokens_out) if cost is None else cost
             for tokens_in, tokens_out, cost in spent
         )
         # A command reports dollars itself; attempts behind an API are counted one by one.
         money = sum(self.paid) if self.paid and not self.attempts else money
-        tokens = sum(tokens_in + tokens_out for tokens_in, tokens_out, _ in spent)
-        return Spending(
-            max(1, sum(tokens_in + tokens_out > 0 for tokens_in, tokens_out, _ in spent)),
-            tokens,
-            money,
-        )
+        totals = [tokens_in + tokens_out for tokens_in, tokens_out, _ in spent]
+        calls = sum(total > 0 for total in totals)
+        return Spending(max(1, calls), sum(totals), money)
 
     def to_json(self) -> dict[str, Any]:
         """Return the attempts as the record of a review or a round holds them, nothing without any.
@@ -208,32 +199,33 @@ def settle(
     return cost
 
 
-def _highest_cost(budget: ReviewBudget, request: Request, model: LanguageModel) -> Spending:
+def _estimate_highest_cost(
+    budget: ReviewBudget, request: Request, model: LanguageModel
+) -> Spending:
     # A model that may try several times is reserved for all of them.
     tries = getattr(model, "tries", 1)
-    tokens_in, tokens_out = (
-        each * tries for each in most_tokens(request, getattr(model, "beyond", 0))
-    )
+    most_in, most_out = most_tokens(request, getattr(model, "beyond", 0))
+    tokens_in, tokens_out = most_in * tries, most_out * tries
     price = getattr(model, "price", None)
-    money = _money(budget, tokens_in, tokens_out)
+    money = _price_tokens(budget, tokens_in, tokens_out)
     if price is not None:
         money = (tokens_in * price[0] + tokens_out * price[1]) / MILLION
     return Spending(tries, tokens_in + tokens_out, money)
 
 
-def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
+def _price_tokens(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
     return (tokens_in * (budget.price_in or 0.0) + tokens_out * (budget.price_out or 0.0)) / MILLION
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
-    """on: whether there are reviews at all. reviewer_model: the language model; without one the
-    caller answers.
+    """The settings of reviews.
 
-    boot: of a project's folder, the texts that a client reads there at its start. transcript: of a
-    session, its file. home: what `~` means in a session's commands. learns: whether the prompts in
-    a transcript teach, see `past_prompts`. auto_refs: the skills whose lessons are made without a
-    question, where the scan has none.
+    on: whether there are reviews at all. reviewer_model: the language model; without one the caller
+    answers. boot: of a project's folder, the texts that a client reads there at its start.
+    transcript: of a session, its file. home: what `~` means in a session's commands. learns:
+    whether the prompts in a transcript teach, see `past_prompts`. auto_refs: the skills whose
+    lessons are made without a question, where the scan has none.
     """
 
     redactor: Redactor
@@ -318,37 +310,31 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
     reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
     done = next((review for review in newest if review.state is ReviewState.DONE), None)
+    pending = [
+        PendingReview(review.id, review.session, review.at, review.state)
+        for review in newest
+        if review.state is not ReviewState.DONE
+    ]
+    day = library.store.clock().date().isoformat()
+    model = settings.reviewer_model
     return ReviewStatus(
-        settings.on,
-        settings.reviewer_model.name if settings.reviewer_model is not None else "handoff",
-        {kind.value: policy.value for kind, policy in settings.policies.items()},
-        [entry.session or entry.transcript for entry in waiting_sessions(home)],
-        [
-            PendingReview(review.id, review.session, review.at, review.state)
-            for review in newest
-            if review.state is not ReviewState.DONE
-        ],
-        _describe_last(done) if done is not None else None,
-        budget_left(reviews, settings.budget, library.store.clock().date().isoformat()),
-        len(library.store.backend.proposals.in_state(OPEN, 10_000)),
+        on=settings.on,
+        thinker=model.name if model is not None else "handoff",
+        policies={kind.value: policy.value for kind, policy in settings.policies.items()},
+        queued=[entry.session or entry.transcript for entry in waiting_sessions(home)],
+        waiting=pending,
+        last=_describe_last(done) if done is not None else None,
+        left=budget_left(reviews, settings.budget, day),
+        proposals=len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
 
 
 def budget_left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
     """Return what a day in UTC may still cost."""
     spent = reviews.spending_of(day)
-    calls, tokens = (
-        max(0, budget.calls - spent.calls),
-        max(0, budget.tokens - spent.tokens),
-    )
-    money = (
-        None
-        if budget.money is None
-        else max(
-            0.0,
-            round(budget.money - spent.money, 6),
-        )
-    )
+    calls = max(0, budget.calls - spent.calls)
+    tokens = max(0, budget.tokens - spent.tokens)
+    money = None if budget.money is None else max(0.0, round(budget.money - spent.money, 6))
     return BudgetLeft(day, calls, budget.calls, tokens, budget.tokens, money, budget.money)
 
 

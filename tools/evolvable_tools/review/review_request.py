@@ -63,7 +63,6 @@ _WORTH: Mapping[str, int] = CODES["worth"]
 # An unclosed tag hides the rest of the text: too much is hidden rather than too little.
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
-
 SAYS_HOW = frozenset({"correction", "user_statement"})
 """Signals of words by which a person says how work is to be done."""
 
@@ -104,17 +103,14 @@ def select_evidence(
     contradicted = {signal.turn - 1 for signal in found if signal.code == "correction"}
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
-    for span in sorted(
-        session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)
-    ):
+    rates = {span.index: _rate_span(span, reasons[span.index], evident) for span in session.spans}
+    for span in sorted(session.spans, key=lambda span: (rates[span.index], span.index)):
         codes = reasons[span.index]
         # The spans are sorted, so every later one is worth less.
-        if _worth(span, codes, evident) > 4:
+        if rates[span.index] > 4:
             break
-        text = _short(
-            _PRIVATE.sub("[private]", span.text) or _input(span),
-            MAX_TYPED if span.typed else MAX_SPAN,
-        )
+        whole = _PRIVATE.sub("[private]", span.text) or _format_input(span)
+        text = _shorten(whole, MAX_TYPED if span.typed else MAX_SPAN)
         if text and len(text) <= room:
             room -= len(text)
             why = tuple(dict.fromkeys(codes)) or ("said_by_user",)
@@ -129,17 +125,17 @@ def select_evidence(
 def settled_turns(
     session: Session, found: Sequence[SessionSignal], now: datetime
 ) -> frozenset[int]:
-    """Return the turns whose outcome is known to be good: the last that is heard of them is good.
+    """Return the turns whose outcome is known to be good: the last signal about them is good.
 
-    Of which nothing is heard are settled a day after the session's end.
+    Turns without such a signal are settled a day after the session's end.
     """
     ended = max((span.at for span in session.spans if span.at), default=session.started)
     aged = ended is not None and now - ended >= SETTLED_AFTER
     # A correction or an acceptance judges the turn before the one it is typed in.
     judged = [
-        (s.turn - (s.code in ("correction", "acceptance")), s.code)
-        for s in found
-        if s.code in _GOOD | _BAD
+        (signal.turn - (signal.code in ("correction", "acceptance")), signal.code)
+        for signal in found
+        if signal.code in _GOOD | _BAD
     ]
     turns = {span.turn for span in session.spans}
     last = {
@@ -151,24 +147,20 @@ def settled_turns(
 
 
 def worth(code: str, usual: int) -> int:
-    """Return how telling a signal is, the least number the most; of one that nothing is said of,
-    the usual.
+    """Return how telling a signal is, the least number the most.
+
+    usual: of a signal that the table does not have.
     """
     return _WORTH.get(code, usual)
 
 
 def telling(piece: EvidenceSpan) -> int:
     """Return how telling a piece of evidence is, the least number the most."""
-    return min(
-        worth(
-            code,
-            3 if piece.origin == Origin.USER else 4,
-        )
-        for code in piece.reasons
-    )
+    usual = 3 if piece.origin == Origin.USER else 4
+    return min(worth(code, usual) for code in piece.reasons)
 
 
-def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
+def _rate_span(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
     """Return how telling a span is, the least number the most; over 4 it is not kept."""
     if span.copied or span.origin in ECHOED or span.origin in UNTRUSTED:
         return 9
@@ -177,13 +169,13 @@ def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
     return min([_WORTH.get(code, 4) for code in codes if code in evident], default=9)
 
 
-def _input(span: Span) -> str:
+def _format_input(span: Span) -> str:
     return " ".join(
         f"{key}: {value}" for key, value in (span.input or {}).items() if isinstance(value, str)
     )
 
 
-def _short(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     text = text.strip()
     if len(text) <= most:
         return text
@@ -197,12 +189,12 @@ def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
 
     Text copied from them has the same marks.
     """
-    found: set[int] = set()
+    marks: set[int] = set()
     for span in spans:
-        if span.origin in UNTRUSTED and len(found) <= MAX_SHINGLES:
-            found.update(shingles(span.text))
+        if span.origin in UNTRUSTED and len(marks) <= MAX_SHINGLES:
+            marks.update(shingles(span.text))
     # Sorted before the cut, so that the same session always keeps the same marks.
-    return frozenset(sorted(found)[:MAX_SHINGLES])
+    return frozenset(sorted(marks)[:MAX_SHINGLES])
 
 
 def shingles(text: str) -> Iterator[int]:
@@ -248,12 +240,12 @@ class ReviewRequest:
     def to_json(self) -> str:
         """Return the request as the JSON text that is stored."""
         document = {
-            **_fields(self),
+            **_list_fields(self),
             "foreign": _pack_marks(self.foreign),
             "echoed": _pack_marks(self.echoed),
         }
         for name in ("signals", "evidence", "near"):
-            document[name] = [_fields(item) for item in document[name]]
+            document[name] = [_list_fields(item) for item in document[name]]
         return json.dumps(document, ensure_ascii=False)
 
     @classmethod
@@ -268,12 +260,9 @@ class ReviewRequest:
             for item in document["evidence"]
         ]
         document["near"] = [NearbyResource(**item) for item in document["near"]]
-        return cls(
-            **{
-                **document,
-                **{name: _unpack_marks(document[name]) for name in ("foreign", "echoed")},
-            }
-        )
+        for name in ("foreign", "echoed"):
+            document[name] = _unpack_marks(document[name])
+        return cls(**document)
 
 
 _LIMITS = {
@@ -287,7 +276,6 @@ INSTRUCTIONS = (
 )
 """Instructions for the model. They are the same for every session, so that they are cached."""
 
-
 MAX_SHOWN = 32_000
 """Bytes of what is shown of a packet: clients cut an answer of a tool at some 48,000 characters."""
 
@@ -298,7 +286,7 @@ MAX_LOADED, MAX_BODY, MAX_BODIES = 6_000, 2_500, 14_000
 """Characters of the text of a skill that the session loaded, of another one, and of all of them."""
 
 
-def _fields(record: Any) -> dict[str, Any]:
+def _list_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass.
 
     Nothing in them is copied as asdict would do: there may be thousands.
@@ -308,28 +296,23 @@ def _fields(record: Any) -> dict[str, Any]:
 
 def skill_bodies(library: Library, packet: ReviewRequest, redactor: Redactor) -> dict[str, str]:
     """Return the main files, redacted and bounded, of the skills that a review may edit."""
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for near in packet.near:
         head = library.store.head_or_none(Ref.parse(near.ref).at(None)) if near.version else None
         if head is None or head.version is None or head.kind is not Kind.SKILL:
             continue
         files = library.store.manifest(head, head.version)
         if main := main_path(head.kind, head.name, files):
-            text = redactor.redact(
-                library.store.file(head, main).data.decode(
-                    "utf-8",
-                    "replace",
-                )
-            )[0]
+            data = library.store.file(head, main).data
+            text, _ = redactor.redact(data.decode("utf-8", "replace"))
             most = MAX_LOADED if near.why == LOADED else MAX_BODY
-            room = min(most, MAX_BODIES - sum(map(len, found.values())))
-            if room > 200:
-                found[near.ref] = (
-                    text
-                    if len(text) <= room
-                    else f"{text[:room]}\n[… {len(text) - room:,} characters more]"
-                )
-    return found
+            room = min(most, MAX_BODIES - sum(map(len, bodies.values())))
+            if room <= 200:
+                continue
+            if len(text) > room:
+                text = f"{text[:room]}\n[… {len(text) - room:,} characters more]"
+            bodies[near.ref] = text
+    return bodies
 
 
 def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
@@ -338,39 +321,37 @@ def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str
 
     bodies: of the skills near it, by their refs.
     """
-    document = {
-        key: value
-        for key, value in _fields(packet).items()
-        if key not in ("foreign", "echoed", "redactions")
-    }
-    document["near"] = [_fields(resource) for resource in packet.near]
+    hidden = ("foreign", "echoed", "redactions")
+    document = {key: value for key, value in _list_fields(packet).items() if key not in hidden}
+    document["near"] = [_list_fields(resource) for resource in packet.near]
     for row in document["near"]:
         if row["ref"] in bodies and row["version"]:
             row["text"] = bodies[row["ref"]]
-    document["signals"] = _signal_rows(packet)
+    document["signals"] = _describe_signals(packet)
     document["evidence"] = []
     # Bytes and not characters, because the limit of the client is on what is sent.
     room = MAX_SHOWN - len(to_plain(document).encode("utf-8", "replace"))
     chosen: list[EvidenceSpan] = []
     # Of equal worth, evidence of other sessions first: it is short and shows a repetition.
-    for piece in sorted(
+    by_worth = sorted(
         packet.evidence, key=lambda span: (telling(span), span.session == packet.session)
-    ):
-        size = len(to_plain(_piece(packet, piece)).encode("utf-8", "replace")) + 1
+    )
+    for piece in by_worth:
+        size = len(to_plain(_describe_piece(packet, piece)).encode("utf-8", "replace")) + 1
         if size <= room:
             room -= size
             chosen.append(piece)
     chosen_ids = {piece.id for piece in chosen}
     # Chosen by worth, given in the order of the session.
     document["evidence"] = [
-        _piece(packet, piece) for piece in packet.evidence if piece.id in chosen_ids
+        _describe_piece(packet, piece) for piece in packet.evidence if piece.id in chosen_ids
     ]
     document["verified"] = [identity for identity in packet.verified if identity in chosen_ids]
     left = len(packet.evidence) - len(chosen_ids)
     return {**document, "left_out": left} if left else document
 
 
-def _signal_rows(packet: ReviewRequest) -> list[dict[str, Any]]:
+def _describe_signals(packet: ReviewRequest) -> list[dict[str, Any]]:
     # A procedure is shown where it was seen elsewhere too; alone it is no news.
     news = [signal for signal in packet.signals if signal.code not in ("procedure", "check_passed")]
     first = sorted(news, key=lambda signal: worth(signal.code, 4))[:MOST_SIGNALS]
@@ -386,9 +367,9 @@ def _signal_rows(packet: ReviewRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
+def _describe_piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
     """Return a piece of evidence; its session is named where it is another one."""
-    row = _fields(piece)
+    row = _list_fields(piece)
     if piece.session == packet.session:
         del row["session"]
     return row
@@ -410,12 +391,8 @@ def work_packet(review_id: str, packet: ReviewRequest, bodies: Mapping[str, str]
 
 
 def _pack_marks(marks: frozenset[int]) -> str:
-    return base64.b64encode(
-        zlib.compress(
-            array("I", sorted(marks)).tobytes(),
-            1,
-        )
-    ).decode("ascii")
+    data = array("I", sorted(marks)).tobytes()
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
 
 
 def _unpack_marks(text: str) -> frozenset[int]:
@@ -438,6 +415,9 @@ MOST_NEAR = 6
 REPEATED_IN = 3
 """Sessions in which a procedure is a repeated one."""
 
+MOST_EARLIER = 12
+"""Episodes of earlier sessions in a request."""
+
 MAX_QUOTE = 300
 """Characters that are kept of an episode."""
 
@@ -449,15 +429,16 @@ def build_request(
 
     evident: as of `select_evidence`.
     """
-    found = list(signals(session))
-    before = library.store.backend.reviews.episodes(
-        {s.key for s in found if s.key}, session.session_id
-    )
-    found += _find_repeated(found, before)
-    pieces = select_evidence(session, found, now, evident)
-    settled = settled_turns(session, found, now)
-    earlier = [_earlier(episode) for episode in before if episode.settled][:12]
-    verified = {f"s{i}" for s in found if s.code == "fail_then_pass" for i in s.spans}
+    session_signals = list(signals(session))
+    keys = {signal.key for signal in session_signals if signal.key}
+    before = library.store.backend.reviews.episodes(keys, session.session_id)
+    session_signals += _find_repeated(session_signals, before)
+    pieces = select_evidence(session, session_signals, now, evident)
+    settled = settled_turns(session, session_signals, now)
+    earlier = [_make_earlier(episode) for episode in before if episode.settled][:MOST_EARLIER]
+    passed = [signal for signal in session_signals if signal.code == "fail_then_pass"]
+    verified = {f"s{index}" for signal in passed for index in signal.spans}
+    echoed = [span.text for span in session.spans if span.origin in ECHOED]
     packet = ReviewRequest(
         session=session.session_id,
         client=session.client,
@@ -465,17 +446,15 @@ def build_request(
         started=session.started.isoformat() if session.started else None,
         tokens=session.tokens,
         redactions=dict(session.redactions),
-        signals=found,
+        signals=session_signals,
         evidence=[*pieces, *earlier],
-        near=_near(library, caller, session, pieces),
+        near=_find_near(library, caller, session, pieces),
         verified=sorted(verified & {piece.id for piece in pieces}),
-        asked_for_skill=any(s.code == "asked_for_skill" for s in found),
+        asked_for_skill=any(signal.code == "asked_for_skill" for signal in session_signals),
         foreign=untrusted_shingles(session.spans),
-        echoed=frozenset(
-            m for span in session.spans if span.origin in ECHOED for m in shingles(span.text)
-        ),
+        echoed=frozenset(mark for text in echoed for mark in shingles(text)),
     )
-    return packet, _episodes(session, found, pieces, settled, now)
+    return packet, _make_episodes(session, session_signals, pieces, settled, now)
 
 
 def worth_thinking(packet: ReviewRequest) -> str:
@@ -496,32 +475,28 @@ def _find_repeated(
     others: dict[str, set[str]] = defaultdict(set)
     for episode in before:
         others[episode.key].add(episode.session)
-    return [
-        SessionSignal(
-            "repeated_procedure",
-            s.turn,
-            s.spans,
-            f"{s.said} (in {len(others[s.key]) + 1} sessions)",
-        )
-        for s in found
-        if s.code == "procedure" and len(others[s.key]) + 1 >= REPEATED_IN
-    ]
+    repeated = []
+    for signal in found:
+        sessions = len(others[signal.key]) + 1  # this one included
+        if signal.code == "procedure" and sessions >= REPEATED_IN:
+            text = f"{signal.said} (in {sessions} sessions)"
+            repeated.append(SessionSignal("repeated_procedure", signal.turn, signal.spans, text))
+    return repeated
 
 
-def _earlier(episode: Episode) -> EvidenceSpan:
-    e = episode
+def _make_earlier(episode: Episode) -> EvidenceSpan:
     return EvidenceSpan(
-        f"e{e.id}",
-        e.session,
-        e.turn,
-        e.origin,
-        (e.signal,),
-        e.quote,
-        e.settled,
+        id=f"e{episode.id}",
+        session=episode.session,
+        turn=episode.turn,
+        origin=episode.origin,
+        reasons=(episode.signal,),
+        text=episode.quote,
+        settled=episode.settled,
     )
 
 
-def _episodes(
+def _make_episodes(
     session: Session,
     found: Sequence[SessionSignal],
     pieces: Sequence[EvidenceSpan],
@@ -533,37 +508,33 @@ def _episodes(
     episodes: dict[tuple[int, str], Episode] = {}
     for signal in found:
         piece = next((texts[f"s{i}"] for i in signal.spans if f"s{i}" in texts), None)
-        quote, origin = (
-            (signal.said, "command")
-            if signal.key
-            else (piece.text, piece.origin)
-            if piece
-            else ("", "")
-        )
-        key = (
-            signal.key or f"{signal.code}:{' '.join(unquoted_text(quote).casefold().split()[:12])}"
-        )
+        quote, origin = (piece.text, piece.origin) if piece is not None else ("", "")
+        if signal.key:
+            quote, origin = signal.said, "command"
+        first_words = " ".join(unquoted_text(quote).casefold().split()[:12])
+        key = signal.key or f"{signal.code}:{first_words}"
         if quote and signal.code not in _QUIET:
             about = (session.session_id, signal.turn, at, signal.code, key[:400], quote[:MAX_QUOTE])
             episodes[signal.turn, key] = Episode(*about, origin, signal.turn in settled)
     return list(episodes.values())
 
 
-def _near(
+def _find_near(
     library: Library, caller: Caller, session: Session, pieces: Sequence[EvidenceSpan]
 ) -> list[NearbyResource]:
     """Return the skills that were loaded or fit what was asked, and what waits or was rejected for
     them.
     """
-    found: dict[str, NearbyResource] = {}
-    for name in dict.fromkeys(
-        span.skill for span in session.spans if span.skill and slugify(span.skill) == span.skill
-    ):
+    near_by_ref: dict[str, NearbyResource] = {}
+    names = dict.fromkeys(span.skill for span in session.spans if span.skill)
+    for name in names:
+        if slugify(name) != name:
+            continue
         head = library.store.head_or_none(Ref(Kind.SKILL, name), caller.scopes)
         entry = library.index.entry(head) if head and head.version else None
         if head and entry:
             about = (str(head.ref), head.version, entry.description[:300])
-            found[str(head.ref)] = NearbyResource(*about, LOADED)
+            near_by_ref[str(head.ref)] = NearbyResource(*about, LOADED)
     dependencies = replace(library.dependencies, judge_model=None, uses_client_model=False)
     # Neither a session nor a connection: no trial counts a review among those that it served. It is
     # the review that asks: what only a person calls can be improved too.
@@ -573,21 +544,18 @@ def _near(
             library, reviewer, piece.text[:1_000], limit=3, dependencies=dependencies
         )
         for match in result.matches:
-            if match.confidence >= result.fits / 2 and len(found) < MOST_NEAR:
+            if match.confidence >= result.fits / 2 and len(near_by_ref) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)
-                found.setdefault(match.ref, near)
+                near_by_ref.setdefault(match.ref, near)
     waiting = [
         proposal
         for proposal in library.store.backend.proposals.waiting(200)
-        if str(proposal.ref) in found
+        if str(proposal.ref) in near_by_ref
     ]
     pending = [
         NearbyResource(
-            str(p.ref),
-            None,
-            p.reason[:300],
-            f"proposal {p.id} waits",
+            str(proposal.ref), None, proposal.reason[:300], f"proposal {proposal.id} waits"
         )
-        for p in waiting
+        for proposal in waiting
     ]
-    return [*found.values(), *pending[:MOST_NEAR]]
+    return [*near_by_ref.values(), *pending[:MOST_NEAR]]

@@ -59,7 +59,7 @@ class Assets:
 
 @dataclass(frozen=True)
 class Compressed:
-    """A history made short. level: how often it was; messages: all of the new history, the summary
+    """A history made short. level: how often it was. messages: all of the new history, the summary
     first.
 
     When there was nothing to do, the messages are those that were given and `summary` is empty.

@@ -37,7 +37,6 @@ TELLING = frozenset({"correction", "user_statement", "asked_for_skill"})
 # With one message nothing was corrected or accepted, so there is no outcome to learn from.
 FEWEST_TURNS = 2
 
-
 Chooser = Callable[[QueuedSession], tuple[Caller, ReviewSettings] | None]
 """Returns who reviews a session and how, None for one that is left alone."""
 
@@ -53,8 +52,8 @@ def work_queue(
 ) -> Iterator[Reviewed]:
     """Review the sessions that wait, the oldest first, and yield the result of each.
 
-    One that cannot be thought about now (no budget, no answer, a library that cannot be written)
-    waits again, and no further one is tried; a failed answer is counted in its entry. One whose
+    A session that cannot be reviewed now (no budget, no answer, a library that cannot be written)
+    waits again, and no further one is tried. A failed answer is counted in its entry. One whose
     transcript cannot be read now waits again too, and the next one is tried. Only what will never
     be a transcript is struck off. Nothing happens while another process works the queue. choose:
     for automatic reviews, in place of `settings`: which sessions, and how.
@@ -65,13 +64,9 @@ def work_queue(
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # the process that took it held this lock, and is gone
             for waiting in waiting_sessions(home)[:limit]:
-                how = (
-                    choose(waiting)
-                    if choose is not None
-                    else (caller, settings)
-                    if settings is not None
-                    else None
-                )
+                how = (caller, settings) if settings is not None else None
+                if choose is not None:
+                    how = choose(waiting)
                 if how is None or (entry := take_session(home, waiting.session)) is None:
                     continue
                 result, blocks = _work_entry(ReviewWork(library, *how), home, entry)
@@ -83,8 +78,8 @@ def work_queue(
 
 
 def reclaim_abandoned(home: Path) -> int:
-    """Give back what a process took from the queue and did not finish, as it was killed; return how
-    many.
+    """Give back what a process took from the queue and did not finish, as it was killed, and return
+    how many.
 
     Nothing happens while a process works the queue.
     """
@@ -98,8 +93,8 @@ def reclaim_abandoned(home: Path) -> int:
 
 
 def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Reviewed, bool]:
-    """Review one session that was taken from the queue; return what became of it, and whether the
-    next would wait too.
+    """Review one session that was taken from the queue, and return what became of it, and whether
+    the next would wait too.
 
     Whatever happens, its entry is finished or given back.
     """
@@ -112,16 +107,14 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
     except Invalid as error:
         finish_session(entry)  # what is no transcript will not become one
         return Reviewed(None, entry.session, "done", error.text), False
-    except (EvolvableError, OSError) as error:
-        text = (
-            error.text
-            if isinstance(error, EvolvableError)
-            else f"It cannot be read: {error.strerror}."
-        )
-        give_back(home, entry, text if isinstance(error, ProviderError) else "")
-        return Reviewed(None, entry.session, "waits", text), isinstance(
-            error, ProviderError | OverBudget | LibraryError
-        )
+    except EvolvableError as error:
+        give_back(home, entry, error.text if isinstance(error, ProviderError) else "")
+        blocks = isinstance(error, ProviderError | OverBudget | LibraryError)
+        return Reviewed(None, entry.session, "waits", error.text), blocks
+    except OSError as error:
+        give_back(home, entry)
+        why = f"It cannot be read: {error.strerror}."
+        return Reviewed(None, entry.session, "waits", why), False
     # Also for KeyboardInterrupt: the entry would else stay taken until the next process reclaims
     # it.
     except BaseException:
@@ -145,10 +138,8 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    if (
-        not times
-        or max(times) - min(times) >= SHORTEST
-        or any(signal.code in TELLING for signal in signals(session))
-    ):
+    if not times or max(times) - min(times) >= SHORTEST:
+        return ""
+    if any(signal.code in TELLING for signal in signals(session)):
         return ""
     return "It took less than a minute, and nobody corrected it."

@@ -32,7 +32,7 @@ from evolvable_tools.verbs import content_terms, says_already
 
 @dataclass(frozen=True, slots=True)
 class NeverStoreRule:
-    """One class.
+    """A class of things that are never stored.
 
     everywhere: its words mean it in a whole skill too, not only in a claim or a fact.
     """
@@ -53,7 +53,7 @@ NEVER_KEPT = tuple(
     )
     for row in _TABLE["class"]
 )
-"""Every class.
+"""Every class of things that are never stored.
 
 Those that are not `everywhere` are looked for in the claim, the fact and the description.
 """
@@ -62,7 +62,7 @@ Those that are not `everywhere` are looked for in the claim, the fact and the de
 def find_never_store_rule(short: str, whole: str) -> NeverStoreRule | None:
     """Return the first class that a change belongs to.
 
-    short: its claim and fact; whole: all its text.
+    short: its claim and fact. whole: all its text.
     """
     return next(
         (rule for rule in NEVER_KEPT if rule.pattern.search(whole if rule.everywhere else short)),
@@ -91,16 +91,14 @@ def shared_terms(quotes: str, candidate: candidates.ReviewCandidate) -> tuple[se
 def follows(quotes: str, candidate: candidates.ReviewCandidate) -> bool:
     """Return whether a change shares enough with the words that it rests on.
 
-    A shared name, number or path is enough, as are two shared content words; one is enough for a
+    A shared name, number or path is enough, as are two shared content words. One is enough for a
     short quote, and where most of what the change adds is in the quotes.
     """
     names, terms = shared_terms(quotes, candidate)
     if names or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2):
         return True
-    new, old = (
-        content_stems("\n".join(getattr(e, side) for e in candidate.edits))
-        for side in ("new", "old")
-    )
+    new = content_stems("\n".join(edit.new for edit in candidate.edits))
+    old = content_stems("\n".join(edit.old for edit in candidate.edits))
     added = new - old
     return bool(terms & added) and len(terms & added) >= MOSTLY * len(added)
 
@@ -121,11 +119,8 @@ def entities(text: str) -> set[str]:
 
 def content_stems(text: str) -> set[str]:
     """Return the stems of the words that a text is about."""
-    return (
-        content_terms(text)
-        - content_terms(_EMPTY)
-        - {word for word in tokenize(text) if len(word) < 2}
-    )
+    letters = {word for word in tokenize(text) if len(word) < 2}
+    return content_terms(text) - content_terms(_EMPTY) - letters
 
 
 EPISODES = 3
@@ -163,7 +158,7 @@ class RuleContext:
     little.
     """
     short: bool = True
-    """Whether a lesson is at most a few lines, which a person decides at a glance; a round holds
+    """Whether a lesson is at most a few lines, which a person decides at a glance. A round holds
     longer changes.
     """
 
@@ -186,7 +181,7 @@ class RuleCase:
 
 
 class RuleViolation(Exception):
-    """A rule is broken. code: which; reason: a sentence."""
+    """A rule is broken. code: which. reason: a sentence."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -198,17 +193,15 @@ def within_bounds(case: RuleCase) -> None:
     c = case.candidate
     if not c.claim or len(c.claim) > MAX_CLAIM:
         raise RuleViolation("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
-    if (
-        c.what is candidates.CandidateKind.SKILL_EDIT
-        and not 1 <= len(c.edits) <= candidates.MAX_EDITS
-    ):
+    is_edit = c.what is candidates.CandidateKind.SKILL_EDIT
+    if is_edit and not 1 <= len(c.edits) <= candidates.MAX_EDITS:
         raise RuleViolation(
             "bounds",
             f"A skill is changed by 1 to {candidates.MAX_EDITS} edits, not {len(c.edits)}.",
         )
-    if any(
-        len(e.new) > candidates.MAX_EDIT or len(e.old) > candidates.MAX_EDIT * 2 for e in c.edits
-    ):
+    longest_new = max((len(edit.new) for edit in c.edits), default=0)
+    longest_old = max((len(edit.old) for edit in c.edits), default=0)
+    if longest_new > candidates.MAX_EDIT or longest_old > candidates.MAX_EDIT * 2:
         raise RuleViolation("bounds", f"An edit brings at most {candidates.MAX_EDIT:,} characters.")
     if c.what in MEMORY and not 1 <= len(c.text) <= candidates.MAX_FACT:
         raise RuleViolation("bounds", f"A fact has 1 to {candidates.MAX_FACT} characters.")
@@ -251,9 +244,8 @@ def somebody_vouches(case: RuleCase) -> None:
             raise RuleViolation(
                 "untrusted", f"The words quoted from {cited.span} are a third party's, repeated."
             )
-    if not case.typed_quotes and not any(
-        span.id in case.context.packet.verified for span in case.cited
-    ):
+    is_verified = any(span.id in case.context.packet.verified for span in case.cited)
+    if not case.typed_quotes and not is_verified:
         raise RuleViolation(
             "nobody_vouches", "Neither did the user say so, nor did a check that failed pass later."
         )
@@ -263,10 +255,8 @@ def change_follows(case: RuleCase) -> None:
     """Refuse a change about something else than its quotes, unless the user asked for a
     new skill.
     """
-    if (
-        case.candidate.what is candidates.CandidateKind.SKILL_NEW
-        and case.context.packet.asked_for_skill
-    ):
+    is_new_skill = case.candidate.what is candidates.CandidateKind.SKILL_NEW
+    if is_new_skill and case.context.packet.asked_for_skill:
         return
     verified = [span.text for span in case.cited if span.id in case.context.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
@@ -290,16 +280,11 @@ def not_of_a_class(case: RuleCase) -> None:
     c = case.candidate
     heads = [text.partition("\n---")[0] for text in c.files.values()]
     short = "\n".join(
-        [
-            c.claim,
-            c.text if c.what in MEMORY else "",
-            *(e.description for e in c.edits),
-            *heads,
-        ]
+        [c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads]
     )
-    found = find_never_store_rule(short, c.content)
-    if found is not None:
-        raise RuleViolation(found.code, found.reason)
+    rule = find_never_store_rule(short, c.content)
+    if rule is not None:
+        raise RuleViolation(rule.code, rule.reason)
 
 
 def belongs_into_a_skill(case: RuleCase) -> None:
@@ -330,11 +315,8 @@ def facts_were_stated(case: RuleCase) -> None:
             "target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone."
         )
     fact_terms, typed_terms = content_terms(c.text), content_terms(" ".join(case.typed_quotes))
-    if (
-        not case.typed_quotes
-        or not fact_terms
-        or len(fact_terms & typed_terms) / len(fact_terms) < STATED
-    ):
+    stated = len(fact_terms & typed_terms) / len(fact_terms) if fact_terms else 0.0
+    if not case.typed_quotes or stated < STATED:
         raise RuleViolation(
             "not_stated", "The user did not type this; what is inferred is not kept."
         )
@@ -359,10 +341,8 @@ def outcome_is_settled(case: RuleCase) -> None:
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
     """Refuse a new skill from too few episodes or sessions, unless the user asked for it."""
-    if (
-        case.candidate.what is not candidates.CandidateKind.SKILL_NEW
-        or case.context.packet.asked_for_skill
-    ):
+    is_new_skill = case.candidate.what is candidates.CandidateKind.SKILL_NEW
+    if not is_new_skill or case.context.packet.asked_for_skill:
         return
     episodes = {(span.session, span.turn) for span in case.cited}
     sessions = {span.session for span in case.cited}
@@ -385,7 +365,7 @@ RULES: tuple[Callable[[RuleCase], None], ...] = (
     a_new_skill_was_earned,
     change_follows,
 )
-"""In the order in which they are asked."""
+"""The rules, in the order in which they are applied."""
 
 
 def flatten_quote(text: str) -> str:

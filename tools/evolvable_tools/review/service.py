@@ -16,16 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from evolvable_store import (
-    Actor,
-    format_time,
-)
-from evolvable_store.errors import (
-    EvolvableError,
-    InvalidArgument,
-    NotFound,
-    TryAgain,
-)
+from evolvable_store import Actor, format_time
+from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound, TryAgain
 from evolvable_store.resource import Kind
 from evolvable_store.storage import Proposal, Review, Reviews, ReviewState
 from evolvable_tools import verbs
@@ -50,7 +42,7 @@ from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session, read_session
 
-# Guards _holding and _was_on: several threads may pause the collector at once.
+# Guards _holding and _was_on below: several threads may pause the collector at once.
 _gc_lock = threading.Lock()
 _holding = 0
 _was_on = False
@@ -58,11 +50,11 @@ _was_on = False
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Turn the cyclic garbage collector off while the block runs: it takes a quarter of the time of
-    a session.
+    """Turn the cyclic garbage collector off while the block runs.
 
-    Blocks of several threads may overlap; the last one to end turns it on again, if it was on
-    before.
+    Reading a session makes many objects that stay, which the collector would search again and
+    again. Blocks of several threads may overlap. The last one to end turns the collector on again,
+    if it was on before.
     """
     global _holding, _was_on
     with _gc_lock:
@@ -86,7 +78,7 @@ WAITS = timedelta(days=30)
 """How long a proposal waits for a decision, and a packet for an answer."""
 
 MODES = ("auto", "handoff")
-"""auto: the model of the settings answers; handoff: the caller answers."""
+"""auto: the model of the settings answers. handoff: the caller answers."""
 
 _AGAIN = (
     "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable "
@@ -110,7 +102,7 @@ def review_session(
 
     Without any it goes on with the oldest review that waits for a model. Returns the proposals, or
     a review request for the caller to think about, or why there is nothing. Raises InvalidArgument,
-    NotFound, NoTranscript, ProviderError, OverBudget; the review is kept and goes on with the next
+    NotFound, NoTranscript, ProviderError, OverBudget. The review is kept and goes on with the next
     call.
     """
     if not settings.on:
@@ -169,10 +161,10 @@ def submit_review(
     answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
         review = work.keep_answer(review, answer)
-    elif review.state is ReviewState.ANSWERED and "refused" in (
-        first := json.loads(review.answer or "{}")
-    ):
-        review = work.keep_correction(review, first, answer)
+    elif review.state is ReviewState.ANSWERED:
+        first = json.loads(review.answer or "{}")
+        if "refused" in first:
+            review = work.keep_correction(review, first, answer)
     return work.resume(review, "handoff")
 
 
@@ -229,6 +221,7 @@ class ReviewWork:
 
     @property
     def reviews(self) -> Reviews:
+        """The stored reviews."""
         return self.library.store.backend.reviews
 
     def read(self, source: Path | Sequence[Mapping[str, Any]]) -> Session:
@@ -241,12 +234,8 @@ class ReviewWork:
     def review(self, session: Session, mode: str) -> Reviewed:
         """Review a session that was read."""
         if session.reviewing:
-            return Reviewed(
-                None,
-                session.session_id,
-                "done",
-                "It is itself a review, of which nothing is learned.",
-            )
+            why = "It is itself a review, of which nothing is learned."
+            return Reviewed(None, session.session_id, "done", why)
         # A resumed or forked session would count the same episodes twice.
         if session.is_copy:
             why = (
@@ -355,11 +344,11 @@ class ReviewWork:
             for number, candidate in enumerate(first.get("candidates", ()), 1)
             if number not in faulty
         ]
+        # Numbers and lists of both answers are added; a text is that of the second.
         cost = dict(first.get("cost") or {})
         for name, amount in (second.get("cost") or {}).items():
-            cost[name] = (
-                amount if isinstance(amount, str) else cost.get(name, type(amount)()) + amount
-            )
+            is_text = isinstance(amount, str)
+            cost[name] = amount if is_text else cost.get(name, type(amount)()) + amount
         answer = {
             **second,
             "candidates": [*good, *second.get("candidates", ())],
@@ -383,16 +372,12 @@ class ReviewWork:
         """
         redactor = self.settings.redactor
         admitted, refused = self.admit_answer(packet, answer)
-        if (
-            answer.get("corrected")
-            and not admitted
-            and any(candidate.code in CORRECTABLE for candidate in refused)
-        ):
+        has_faults = any(candidate.code in CORRECTABLE for candidate in refused)
+        if answer.get("corrected") and not admitted and has_faults:
             self.reviews.reopen(review.id, self.library.store.now())
             why = _AGAIN.format(session=review.session)
-            return replace(
-                self.request_answer(review, packet, refused), why=why, cost=answer["cost"]
-            )
+            waiting = self.request_answer(review, packet, refused)
+            return replace(waiting, why=why, cost=answer["cost"])
         off = [
             candidate
             for candidate in admitted
@@ -404,14 +389,12 @@ class ReviewWork:
         if self.settings.policy(Kind.MEMORY) is not ApprovalPolicy.OFF:
             expires = format_time(self.library.store.clock() + WAITS)
             drafts += memory_upkeep.unused_drafts(self.library, self.caller, expires)
+        refused.sort(key=lambda candidate: candidate.number)
         record = {
-            "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
-            "signals": _counts(packet),
+            "why": redactor.redact("" if admitted else _explain_none(answer, refused))[0],
+            "signals": _count_signals(packet),
             "claims": [[str(draft.ref), draft.reason] for draft in drafts],
-            "refused": [
-                asdict(candidate)
-                for candidate in sorted(refused, key=lambda candidate: candidate.number)
-            ],
+            "refused": [asdict(candidate) for candidate in refused],
             "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
@@ -430,18 +413,17 @@ class ReviewWork:
         """Return the candidates of an answer that keep every rule, and those that do not."""
         now, redactor = self.library.store.clock(), self.settings.redactor
         day = datetime.fromisoformat(packet.started).date() if packet.started else now.date()
-        boot, cost = self.settings.boot(packet.project), answer.get("cost") or {}
-        about = (
-            self.library,
-            self.caller,
-            packet,
-            redactor,
-            day,
-            format_time(now + WAITS),
-            boot,
-            cost,
+        context = RuleContext(
+            library=self.library,
+            caller=self.caller,
+            packet=packet,
+            redactor=redactor,
+            today=day,
+            expires=format_time(now + WAITS),
+            boot=self.settings.boot(packet.project),
+            cost=answer.get("cost") or {},
         )
-        return admit(RuleContext(*about), list(answer.get("candidates", ())))
+        return admit(context, list(answer.get("candidates", ())))
 
     def request_answer(
         self, review: Review, packet: ReviewRequest, refused: Sequence[RefusedCandidate] = ()
@@ -453,44 +435,39 @@ class ReviewWork:
                 "No candidate was admitted. Correct those in `refused`, and call submit_review "
                 "once more."
             )
+        bodies = review_request.skill_bodies(self.library, packet, self.settings.redactor)
         return Reviewed(
             review.id,
             review.session,
             ReviewState.BEGUN,
             why,
-            _counts(packet),
+            _count_signals(packet),
             refused=list(refused),
-            packet=review_request.work_packet(
-                review.id,
-                packet,
-                review_request.skill_bodies(self.library, packet, self.settings.redactor),
-            ),
+            packet=review_request.work_packet(review.id, packet, bodies),
             redacted=packet.redactions,
         )
 
     def make_at_once(self, review: Review, ids: Sequence[int]) -> None:
-        """Make the changes that the policy lets happen without a person; what cannot be made, or is
-        decided, stays.
+        """Make the changes that the policy lets happen without a person.
 
-        Raises TryAgain: the review is called up once more, and makes what is left.
+        What cannot be made, or is decided, stays. Raises TryAgain: the review is called up once
+        more, and makes what is left.
         """
-        if (
-            ApprovalPolicy.AUTO not in self.settings.policies.values()
-            and not self.settings.auto_refs
-        ):
+        is_policy_auto = ApprovalPolicy.AUTO in self.settings.policies.values()
+        if not is_policy_auto and not self.settings.auto_refs:
             return
         reviewer = Caller(Actor.REVIEW, review.session)
         for identity in ids:
-            if how := self.automatic_reason(self.library.store.backend.proposals.get(identity)):
-                try:
-                    verbs.approve_together(
-                        self.library, reviewer, [identity], "", how, by_policy=True
-                    )
-                # TryAgain is an EvolvableError, so this branch has to stand first.
-                except TryAgain:
-                    raise
-                except EvolvableError:
-                    continue
+            how = self.automatic_reason(self.library.store.backend.proposals.get(identity))
+            if not how:
+                continue
+            try:
+                verbs.approve_together(self.library, reviewer, [identity], "", how, by_policy=True)
+            # TryAgain is an EvolvableError, so this branch has to stand first.
+            except TryAgain:
+                raise
+            except EvolvableError:
+                continue
 
     def automatic_reason(self, proposal: Proposal) -> str:
         """Return the setting by which a proposal is applied without a question, '' where the person
@@ -534,11 +511,11 @@ def _refuse_by_policy(candidate: AdmittedCandidate) -> RefusedCandidate:
     return RefusedCandidate(candidate.number, candidate.candidate.claim, "policy", reason)
 
 
-def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) -> str:
+def _explain_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) -> str:
     if refused:
         return f"None of {len(refused)} candidates was admitted."
     return str(answer.get("why_none") or "The model proposed nothing.")[:500]
 
 
-def _counts(packet: ReviewRequest) -> dict[str, int]:
+def _count_signals(packet: ReviewRequest) -> dict[str, int]:
     return dict(Counter(signal.code for signal in packet.signals))

@@ -19,7 +19,7 @@ class SessionStep:
     """One call. result: None when the session ends before it. key: what two like calls have in
     common.
 
-    checks, looks, undoes, commits: what `detection` says of its command.
+    checks, looks, undoes, commits: what `evolvable_tools.outcomes` says of its command.
     """
 
     call: Span
@@ -36,22 +36,26 @@ class SessionStep:
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
     """Return the calls of a session in order, each with its result.
 
-    None that was refused before it ran.
+    A call that was refused before it ran is left out.
     """
     return [
-        _step(call, result) for call, result in outcomes.pair_calls(spans) if not is_refused(result)
+        _make_step(call, result)
+        for call, result in outcomes.pair_calls(spans)
+        if not is_refused(result)
     ]
 
 
 def is_refused(result: Span | None) -> bool:
-    """Return whether a result is none: a person, or a setting, did not let the call happen."""
+    """Return whether a person or a setting refused the call of this result."""
     return result is not None and result.is_error and outcomes.was_refused(result.text)
 
 
-def _step(call: Span, result: Span | None) -> SessionStep:
+def _make_step(call: Span, result: Span | None) -> SessionStep:
     arguments: Mapping[str, Any] = call.input or {}
     command = command_line(arguments)[:MAX_COMMAND].strip()
-    key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(arguments)}"
+    key = (
+        f"$ {normalize_command(command)}" if command else f"{call.tool} {_find_subject(arguments)}"
+    )
     bad = result is not None and (
         outcomes.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
@@ -61,20 +65,11 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
 
 
-def _subject(arguments: Mapping[str, Any]) -> str:
+def _find_subject(arguments: Mapping[str, Any]) -> str:
     """Return what a call is about: a file, a question, an address."""
     names = ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref")
-    return next(
-        (
-            value[:200]
-            for name in names
-            if isinstance(
-                value := arguments.get(name),
-                str,
-            )
-        ),
-        "",
-    )
+    values = (arguments.get(name) for name in names)
+    return next((value[:200] for value in values if isinstance(value, str)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +94,14 @@ def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
         several = arguments.get("edits")
         for edit in several if isinstance(several, list) else [arguments]:
             if isinstance(edit, Mapping) and isinstance(edit.get("old_string"), str):
-                yield FileEdit(
-                    step,
-                    path,
-                    str(edit["old_string"]),
-                    str(edit.get("new_string", "")),
-                )
-        patch = next(
-            (
-                arguments[name]
-                for name in ("patch", "input")
-                if isinstance(arguments.get(name), str)
-            ),
-            step.command,
-        )
+                yield FileEdit(step, path, str(edit["old_string"]), str(edit.get("new_string", "")))
+        texts = (arguments.get(name) for name in ("patch", "input"))
+        patch = next((text for text in texts if isinstance(text, str)), step.command)
         if "*** Begin Patch" in patch:
-            yield from _hunks(step, patch)
+            yield from _read_hunks(step, patch)
 
 
-def _hunks(step: SessionStep, patch: str) -> Iterator[FileEdit]:
+def _read_hunks(step: SessionStep, patch: str) -> Iterator[FileEdit]:
     path, old, new = "", list[str](), list[str]()
     # The added "@@" ends the last hunk.
     for line in [*patch.split("\n"), "@@"]:
@@ -155,7 +139,7 @@ COSTLY = 200_000
 """Tokens of a session that are worth a remark."""
 
 MOST = 400
-"""Signals of one session; a session with more shows nothing in particular."""
+"""Signals of one session. A session with more shows nothing in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,25 +168,22 @@ class SignalContext:
 def signals(session: Session) -> tuple[SessionSignal, ...]:
     """Return every signal of a session, in the order of their turns.
 
-    One that ended in what another session had first is that session's.
+    A signal whose last span another session had first is that session's.
     """
     typed = [span for span in session.spans if span.typed and span.text.strip()]
     context = SignalContext(session, session_steps(session.spans), typed)
-    found = [
+    every_signal = [
         signal
         for finder in FINDERS
         for signal in finder(context)
         if not session.spans[max(signal.spans)].copied
     ]
-    return tuple(
-        sorted(
-            found,
-            key=lambda signal: (signal.turn, signal.spans),
-        )[:MOST]
-    )
+    return tuple(sorted(every_signal, key=lambda signal: (signal.turn, signal.spans))[:MOST])
 
 
-def _signal(code: str, steps: Sequence[SessionStep], text: str, key: str = "") -> SessionSignal:
+def _make_signal(
+    code: str, steps: Sequence[SessionStep], text: str, key: str = ""
+) -> SessionSignal:
     """Return the signal of some steps, in the turn of the last of them."""
     spans = (span.index for step in steps for span in (step.call, step.result) if span is not None)
     return SessionSignal(code, steps[-1].call.turn, tuple(spans), text, key)
@@ -217,14 +198,12 @@ def user_signals(context: SignalContext) -> Iterator[SessionSignal]:
         if outcomes.states(span.text):
             yield SessionSignal("user_statement", *at, f"The user stated: {excerpt}")
         before = context.session.spans[span.index - 1] if span.index else None
-        is_answer = (
-            before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
-        )
+        text_before = before.text.rstrip() if before is not None else ""
+        is_reply = before is not None and before.role == "assistant"
+        is_answer = is_reply and text_before.endswith("?")
         # Clients end the refusal of a call so, and the person's own words follow as the next
         # message.
-        instead = is_refused(before) and str(before and before.text).rstrip().endswith(
-            ("said:", "how to proceed.")
-        )
+        instead = is_refused(before) and text_before.endswith(("said:", "how to proceed."))
         if instead or (number and outcomes.corrects(span.text, is_answer)):
             yield SessionSignal("correction", *at, f"The user corrected the work: {excerpt}")
         elif number and outcomes.accepts(span.text):
@@ -233,38 +212,38 @@ def user_signals(context: SignalContext) -> Iterator[SessionSignal]:
 
 def retry_chains(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield calls that were made again and again in one turn, at least twice in vain."""
-    for _, group in groupby(_patient(context.steps), key=lambda step: step.call.turn):
+    for _, group in groupby(_drop_waiting(context.steps), key=lambda step: step.call.turn):
         by_key: dict[str, list[SessionStep]] = {}
         for step in group:
-            by_key.setdefault(_program(step), []).append(step)
+            by_key.setdefault(_name_program(step), []).append(step)
         for key, tries in by_key.items():
             bad = [step for step in tries if step.failed]
             if len(tries) >= RETRIES and len(bad) >= RETRIES - 1:
                 end = "and worked in the end" if not tries[-1].failed else "and never worked"
                 text = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
-                yield _signal("retry_chain", tries, text, f"retry:{key}")
+                yield _make_signal("retry_chain", tries, text, f"retry:{key}")
 
 
 def error_loops(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield the same tool, or the same program of a shell, failing several times in a row."""
-    for (tool, bad), group in groupby(
-        _patient(context.steps), key=lambda step: (_tool(step), step.failed)
-    ):
+    steps = _drop_waiting(context.steps)
+    for (tool, bad), group in groupby(steps, key=lambda step: (_name_tool(step), step.failed)):
         row = list(group)
         if bad and len(row) >= LOOP:
-            yield replace(
-                _signal("error_loop", row, f"{tool} failed {len(row)} times in a row"),
-                turn=row[0].call.turn,
-            )
+            signal = _make_signal("error_loop", row, f"{tool} failed {len(row)} times in a row")
+            yield replace(signal, turn=row[0].call.turn)
 
 
-def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
+def _drop_waiting(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
     """Yield the steps; of one that was repeated unchanged until it worked, the last: the agent
     waited.
     """
-    for _, group in groupby(
-        all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)
-    ):
+
+    def identify(step: SessionStep) -> tuple[object, ...]:
+        # A call that is no command is a repetition of none.
+        return step.call.turn, step.key, step.command or step.call.index
+
+    for _, group in groupby(all_steps, key=identify):
         row = list(group)
         yield from row if row[-1].failed else row[-1:]
 
@@ -276,7 +255,7 @@ def reverted_edits(context: SignalContext) -> Iterator[SessionSignal]:
     for edit in file_edits(context.steps):
         before = first_edits.get((edit.path, edit.new, edit.old)) if edit.old != edit.new else None
         if before is not None and (edit.old.strip() or edit.new.strip()):
-            yield _signal(
+            yield _make_signal(
                 "edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back"
             )
         first_edits.setdefault((edit.path, edit.old, edit.new), edit.step)
@@ -287,12 +266,9 @@ def reverted_edits(context: SignalContext) -> Iterator[SessionSignal]:
         if step.failed or not step.undoes:
             continue
         # Where edits are known, `git checkout FILE` counts only for an edited file.
-        if (
-            not edited
-            or "--hard" in step.command
-            or any(name in step.command for name in edited if name)
-        ):
-            yield _signal("edit_reverted", [step], "changes were taken back with git")
+        takes_all = not edited or "--hard" in step.command
+        if takes_all or any(name in step.command for name in edited if name):
+            yield _make_signal("edit_reverted", [step], "changes were taken back with git")
 
 
 def fail_then_pass(context: SignalContext) -> Iterator[SessionSignal]:
@@ -304,22 +280,19 @@ def fail_then_pass(context: SignalContext) -> Iterator[SessionSignal]:
         if step.failed:
             failing.setdefault(step.key, step)
         elif step.key in failing:
-            yield _signal(
-                "fail_then_pass",
-                [failing.pop(step.key), step],
-                f"{step.key[2:90]} failed, and passes now",
-            )
+            text = f"{step.key[2:90]} failed, and passes now"
+            yield _make_signal("fail_then_pass", [failing.pop(step.key), step], text)
         else:
-            yield _signal("check_passed", [step], f"{step.key[2:90]} passes")
+            yield _make_signal("check_passed", [step], f"{step.key[2:90]} passes")
     for step in failing.values():
-        yield _signal("check_failing", [step], f"{step.key[2:90]} still fails at the end")
+        yield _make_signal("check_failing", [step], f"{step.key[2:90]} still fails at the end")
 
 
 def commits(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield commits that were made."""
     for step in context.steps:
         if step.commits and step.result is not None and not step.failed:
-            yield _signal("commit", [step], "a commit was made")
+            yield _make_signal("commit", [step], "a commit was made")
 
 
 def procedures(context: SignalContext) -> Iterator[SessionSignal]:
@@ -335,25 +308,20 @@ def procedures(context: SignalContext) -> Iterator[SessionSignal]:
             if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:
                 found += 1
                 key = " && ".join(step.key[2:] for step in part)
-                yield _signal("procedure", part, key, f"procedure:{key}")
+                yield _make_signal("procedure", part, key, f"procedure:{key}")
 
 
 def ignored_skills(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield skills that were loaded and that nothing after their first load has to do with."""
     first: dict[str, Span] = {}
     for span in context.session.spans:
-        if (
-            span.skill
-            and span.origin is Origin.SKILL
-            and not span.is_error
-            and len(first) < MOST_SKILLS
-        ):
+        is_loaded = span.origin is Origin.SKILL and not span.is_error
+        if span.skill and is_loaded and len(first) < MOST_SKILLS:
             first.setdefault(span.skill, span)
     for span in first.values():
         later = [other for other in context.session.spans if other.index > span.index]
-        if not later or any(
-            other.skill == span.skill and other.origin is Origin.ASSISTANT for other in later
-        ):
+        by_agent = [other for other in later if other.origin is Origin.ASSISTANT]
+        if not later or any(other.skill == span.skill for other in by_agent):
             continue
         agent_text = " ".join(
             f"{other.text[:2_000]} {other.input or ''}"
@@ -398,9 +366,9 @@ LEARNABLE = frozenset(CODES["learnable"])
 """Signals that something can be learned from. A session without any is not worth a thought."""
 
 
-def _tool(step: SessionStep) -> str:
+def _name_tool(step: SessionStep) -> str:
     return step.key.split()[1] if len(step.key) > 2 and step.command else str(step.call.tool)
 
 
-def _program(step: SessionStep) -> str:
+def _name_program(step: SessionStep) -> str:
     return " ".join(step.key.split()[:3]) if step.command else step.key

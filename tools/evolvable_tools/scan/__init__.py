@@ -1,7 +1,7 @@
 """The scan of changes: what a resource may not contain, and what it gains the means to do.
 
-Begin with `scan`: it takes the files before and after a change and returns a `Scan` of `Finding`s
-and of the `Capability`s that the change adds or takes away.
+Begin with `scan`, which takes the files before and after a change. It returns a `Scan` of
+`Finding`s, and of the `Capability`s that the change adds or takes away.
 """
 
 from evolvable_store import late_names

@@ -1,9 +1,9 @@
 """What a resource has the means to do, read from its files: a set, so that a change is a difference
 of sets.
 
-Which of the means that a change adds a person shall see first, and what a change of the head of a
-main file gives a resource: tools, programs, a model, more occasions of use. The lists and patterns
-are data, in `capabilities.toml`.
+One rule judges which of the means that a change adds a person should see first. Another judges what
+a change of the head of a main file grants: tools, programs, a model, more occasions of use. The
+lists and patterns are data, in `capabilities.toml`.
 """
 
 import itertools
@@ -70,8 +70,8 @@ MAX_NAMED = 200
 
 
 KnownTexts = dict[int, frozenset[Capability]]
-"""What texts have the means to do, by the identity of the view: two versions share the views of
-equal files.
+"""The capabilities of texts, by the identity of the view: two versions share the views of equal
+files.
 """
 
 
@@ -81,31 +81,31 @@ def capabilities(
     """Return everything that the text files of a resource, of which `main` is the main one, have
     the means to do.
 
-    cache: what was found in views that are still in use; added to.
+    cache: of views that are still in use; the capabilities of the others are added.
     """
-    found: set[Capability] = set()
+    gathered: set[Capability] = set()
     for path, view in views.items():
         # Views are known by identity: to hash a text takes a pass over it. The caller holds them,
         # so no id is used again.
         if id(view) not in cache:
-            cache[id(view)] = frozenset(_text_capabilities(view))
-        found.update(cache[id(view)])
+            cache[id(view)] = frozenset(_read_text(view))
+        gathered.update(cache[id(view)])
         if path == main:
-            found.update(_frontmatter_capabilities(view))
+            gathered.update(_read_frontmatter(view))
         if path.rpartition("/")[2] in _TABLE.data["settings_files"]:
-            found.update(_settings_capabilities(view))
-    return frozenset(found)
+            gathered.update(_read_settings(view))
+    return frozenset(gathered)
 
 
 def capabilities_of_texts(views: Iterable[TextView]) -> Iterator[Capability]:
     """Yield what the texts have the means to do, their heads and settings left out."""
-    return itertools.chain.from_iterable(map(_text_capabilities, views))
+    return itertools.chain.from_iterable(map(_read_text, views))
 
 
-def _text_capabilities(view: TextView) -> Iterator[Capability]:
+def _read_text(view: TextView) -> Iterator[Capability]:
     low, anchors = view.plain, _ANCHORS.find(view.plain)
     if "://" in anchors:
-        yield from (Capability(NETWORK, host) for host in _hosts(view))
+        yield from (Capability(NETWORK, host) for host in _find_hosts(view))
     if not _ENVIRONMENT_ANCHORS.isdisjoint(anchors):
         # The text as written, because names of variables are mostly in capitals.
         names = {match[1].upper() for match in _ENVIRONMENT.finditer(view.text)}
@@ -120,10 +120,10 @@ def _text_capabilities(view: TextView) -> Iterator[Capability]:
     for what, own_anchors, pattern in _RUNS:
         if not own_anchors.isdisjoint(anchors) and pattern.search(low):
             yield Capability(RUNS, what)
-    yield from (Capability(PERMISSION, what) for what, low in _GRANTS.items() if low in anchors)
+    yield from (Capability(PERMISSION, what) for what, grant in _GRANTS.items() if grant in anchors)
 
 
-def _hosts(view: TextView) -> set[str]:
+def _find_hosts(view: TextView) -> set[str]:
     """Return the hosts that are reached: named in a program, or on a line with a command that
     reaches.
     """
@@ -147,33 +147,33 @@ def _hosts(view: TextView) -> set[str]:
     return hosts
 
 
-def _frontmatter_capabilities(view: TextView) -> Iterator[Capability]:
+def _read_frontmatter(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
-    fields = {plain_key(key): value for key, value in _fields(view).items()}
+    fields = {plain_key(key): value for key, value in _read_fields(view).items()}
     # `allowed-tools` of a skill and `tools` of an agent.
     for key in ("allowedtools", "tools"):
-        yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
+        yield from (Capability(TOOL, tool) for tool in _list_tools(fields.get(key)))
     if hooks := fields.get("hooks"):
         yield from (
             Capability(HOOK, str(name)[:80])
             for name in (hooks if isinstance(hooks, dict) else ["hooks"])
         )
     if servers := fields.get("mcpservers"):
-        yield from (Capability(MCP, name) for name in _names(servers))
+        yield from (Capability(MCP, name) for name in _list_names(servers))
     mode = fields.get("permissionmode")
     if mode in ("bypassPermissions", "acceptEdits", "dontAsk", "auto"):
         yield Capability(PERMISSION, str(mode))
 
 
-def _tools(value: object) -> list[str]:
+def _list_tools(value: object) -> list[str]:
     if isinstance(value, list):
         # Bounds here and below, because the head may be hostile.
         return [str(tool)[:200] for tool in value][:MAX_NAMED]
     return _TOOLS.findall(value)[:MAX_NAMED] if isinstance(value, str) else []
 
 
-def _names(value: object) -> list[str]:
+def _list_names(value: object) -> list[str]:
     if isinstance(value, dict):
         return [str(name)[:80] for name in value]
     if isinstance(value, list):
@@ -183,7 +183,7 @@ def _names(value: object) -> list[str]:
     return [str(value)[:80]]
 
 
-def _settings_capabilities(view: TextView) -> Iterator[Capability]:
+def _read_settings(view: TextView) -> Iterator[Capability]:
     try:
         settings = json.loads(view.text)
     except (ValueError, RecursionError):
@@ -191,12 +191,12 @@ def _settings_capabilities(view: TextView) -> Iterator[Capability]:
     if not isinstance(settings, dict):
         return
     if servers := settings.get("mcpServers"):
-        yield from (Capability(MCP, name) for name in _names(servers))
+        yield from (Capability(MCP, name) for name in _list_names(servers))
     if hooks := settings.get("hooks"):
-        yield from (Capability(HOOK, name) for name in _names(hooks))
+        yield from (Capability(HOOK, name) for name in _list_names(hooks))
     permissions = settings.get("permissions")
     allowed = permissions.get("allow") if isinstance(permissions, dict) else None
-    yield from (Capability(TOOL, tool) for tool in _tools(allowed))
+    yield from (Capability(TOOL, tool) for tool in _list_tools(allowed))
 
 
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
@@ -218,22 +218,20 @@ def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterato
     # Secrets without a network stay here, and a network without secrets takes nothing along.
     way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
     for capability in added:
-        severity = (
-            _severity_in_new(capability) if is_new else _severity_in_change(capability, way_out)
-        )
+        severity = _judge_new(capability) if is_new else _judge_gain(capability, way_out)
         why = _WHYS[capability.kind].format(what=capability.what[:100])
         why = why.replace(" now", "", 1) if is_new else why
         yield Finding(f"capability.{capability.kind}", severity, "", 0, "", why, _HINT)
 
 
-def _severity_in_new(capability: Capability) -> FindingSeverity:
+def _judge_new(capability: Capability) -> FindingSeverity:
     """Return what a means of a new resource leads to: only what no resource should bring along."""
     any_tool = capability.kind == TOOL and capability.what in ANY_TOOL
     bypass = capability.kind == PERMISSION and capability.what == "bypassPermissions"
     return _M if any_tool or bypass or capability.kind in (HOOK, MCP, PROGRAM) else _L
 
 
-def _severity_in_change(capability: Capability, way_out: bool) -> FindingSeverity:
+def _judge_gain(capability: Capability, way_out: bool) -> FindingSeverity:
     """Return what a means leads to that the resource did not have before.
 
     way_out: secrets came with the network.
@@ -249,16 +247,10 @@ def _severity_in_change(capability: Capability, way_out: bool) -> FindingSeverit
 
 
 _DELEGATES = frozenset(("delegate", "delegates"))
-_AGENT_POWERS = _DELEGATES | {
-    "tools",
-    "model",
-    "permissionmode",
-    "hooks",
-    "mcpservers",
-    "env",
-    "autoapprove",
-}
-"""What a new agent that no person wrote waits for."""
+_AGENT_POWERS = _DELEGATES.union(
+    ("tools", "model", "permissionmode", "hooks", "mcpservers", "env", "autoapprove")
+)
+"""Keys of a head for which a new agent that no person wrote waits for approval."""
 
 _KEYS = {plain_key(key): what for key, what in _POWERS.items()}
 
@@ -273,17 +265,14 @@ def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -
     # A head that stays as it is grants nothing new.
     if before is not None and head_text(before.text) == head_text(after.text):
         return
-    was = _document(before) if before is not None else Document({}, "", ())
-    now = _document(after)
+    was = _read_document(before) if before is not None else Document({}, "", ())
+    now = _read_document(after)
     grants = read_grants(now)
     if before is None:
         granted = [("tools", tool) for tool in grants.tools - {ALL_TOOLS}] + sorted(grants.grants)
         granted += [("permissionmode", grants.mode)] if grants.mode else []
-        gained = [
-            grant
-            for grant in granted
-            if grant[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)
-        ]
+        reported = _AGENT_POWERS if kind is Kind.AGENT else _DELEGATES
+        gained = [grant for grant in granted if grant[0] in reported]
     else:
         # Many skills of others have a head that YAML breaks in; it grants what can be read of it.
         gained = grants.list_added_grants(read_grants(was))
@@ -294,58 +283,47 @@ def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -
                 if grant[0] != "head" and not (grant[0] == "tools" and grant[1] in _HARMLESS)
             ]
     for key, what in gained:
-        yield _grant_finding(after.path, key, what)
-    before_triggers = _items_of(was.fields.get("triggers"))
-    for trigger in _items_of(now.fields.get("triggers")) if before is not None else ():
-        if (
-            trigger.strip().casefold() in _TABLE.data["everything"]
-            and trigger not in before_triggers
-        ):
-            yield _finding(
-                "front.trigger",
-                after.path,
-                f"triggers: {trigger}",
-                "claims every occasion as a trigger",
-            )
+        yield _make_grant_finding(after.path, key, what)
+    before_triggers = _list_items(was.fields.get("triggers"))
+    for trigger in _list_items(now.fields.get("triggers")) if before is not None else ():
+        is_everything = trigger.strip().casefold() in _TABLE.data["everything"]
+        if is_everything and trigger not in before_triggers:
+            why = "claims every occasion as a trigger"
+            yield _make_finding("front.trigger", after.path, f"triggers: {trigger}", why)
 
 
-def _grant_finding(path: str, key: str, what: str) -> Finding:
+def _make_grant_finding(path: str, key: str, what: str) -> Finding:
     """Return the finding of one thing that a head grants."""
     if key == "tools":
         why = "every tool" if what == ALL_TOOLS else what[:80]
-        return _finding("front.tools", path, f"tools: {what}", f"allows more tools: {why}")
+        return _make_finding("front.tools", path, f"tools: {what}", f"allows more tools: {why}")
     if key == "head":
-        return _finding(
+        return _make_finding(
             "front.unclear", path, what, "has a head that clients may read in different ways"
         )
     if what.startswith("no longer: "):
-        return _finding(
+        return _make_finding(
             "front.limit", path, f"{key} {what}", f"takes a limit away or changes it ({key})"
         )
     power = _KEYS.get(key, "something that it did not have")
-    return _finding(
-        "front.power",
-        path,
-        f"{key}: {what}",
-        f"gives it {power} ({key})",
-    )
+    return _make_finding("front.power", path, f"{key}: {what}", f"gives it {power} ({key})")
 
 
-def _items_of(value: object) -> list[str]:
+def _list_items(value: object) -> list[str]:
     if isinstance(value, str):
         return [item.strip() for item in split_outside_brackets(value) if item.strip()]
     return [str(item) for item in value][:200] if isinstance(value, list) else []
 
 
-def _fields(view: TextView) -> Mapping[str, object]:
-    return _document(view).fields
+def _read_fields(view: TextView) -> Mapping[str, object]:
+    return _read_document(view).fields
 
 
-def _document(view: TextView) -> Document:
+def _read_document(view: TextView) -> Document:
     return parse_document(view.text.encode("utf-8", "replace"))
 
 
-def _finding(rule: str, path: str, excerpt: str, why: str) -> Finding:
+def _make_finding(rule: str, path: str, excerpt: str, why: str) -> Finding:
     return Finding(
         rule, FindingSeverity.MEDIUM, path, 1, escape_unprintable(excerpt[:120]), why, _HINT
     )

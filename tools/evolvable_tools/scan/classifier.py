@@ -1,12 +1,12 @@
 """A linear classifier of single sentences: how much one reads like a hostile instruction and not
 like work.
 
-The weights stand in `classifier.bin`: one signed byte for each of 2^17 places of a sentence's
-words, pairs of words, beginnings of words, concepts and pairs of concepts.
+The weights stand in `classifier.bin`, one signed byte for each of 2^17 places. A place belongs to a
+word, a pair of words, the beginning of a word, a concept or a pair of concepts.
 `benchmarks/scan/train.py` makes the file. Pure: the same sentence has the same score everywhere.
 
-Also text that a model reads and a person who reads the page does not see: comments and hidden
-elements.
+The rule of hidden text is here too: comments and elements that a page does not show, and that a
+model reads.
 """
 
 import itertools
@@ -41,7 +41,7 @@ SIZE = PLACES
 _MASK = SIZE - 1
 DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
-"""Of the data file: one step of a weight, the score without features, and four limits (see
+"""The head of the data file: one step of a weight, the score without features, and four limits (see
 `Limits`).
 """
 
@@ -64,8 +64,8 @@ def is_foreign(text: str) -> bool:
 class _Word(NamedTuple):
     """A word with what its features need.
 
-    That is its hash, its own places and the concepts that it names; what those weigh by themselves;
-    the word.
+    places: of the features that it has by itself. weight: the most that these and its concepts add
+    to the sum of the weights.
     """
 
     hash: int
@@ -76,7 +76,7 @@ class _Word(NamedTuple):
 
 
 _MOST_WORDS = 32768
-"""Words of which a process knows what their features need."""
+"""Words that a process caches."""
 
 
 class _Words(dict[str, _Word]):
@@ -89,29 +89,29 @@ class _Words(dict[str, _Word]):
         if len(self) >= _MOST_WORDS:
             # Emptied as a whole: an order of use would cost time at every word.
             self.clear()
-        found = self[word] = _new_word(word)
-        return found
+        new_word = self[word] = _read_word(word)
+        return new_word
 
 
-def _new_word(word: str) -> _Word:
+def _read_word(word: str) -> _Word:
     # All numbers are one word: which number it is says nothing.
     form = "0" if word.isdigit() else word
-    number = crc32(form.encode())
-    own = (number & _MASK, *((_place_of_stem(form),) if len(form) > _STEM else ()))
+    word_hash = crc32(form.encode())
+    own = (word_hash & _MASK, *((_hash_stem(form),) if len(form) > _STEM else ()))
     named_concepts, weight_of = concepts_of_word(form), weights().of
     weight = sum(map(weight_of.__getitem__, own))
     if named_concepts:  # most words name nothing
-        hashes = (_hashes_of_concepts(foreign, named_concepts) for foreign in (False, True))
         # Whether the sentence is foreign is not known yet. The greater weight keeps the sum in
-        # `_reached` from being too low.
+        # `_score_or_lowest` from being too low.
         weight += max(
-            sum(weight_of[concept_hash & _MASK] for concept_hash in some) for some in hashes
+            sum(weight_of[concept_hash & _MASK] for concept_hash in hashes)
+            for hashes in (_hash_concepts(foreign, named_concepts) for foreign in (False, True))
         )
-    return _Word(number, own, named_concepts, weight, word)
+    return _Word(word_hash, own, named_concepts, weight, word)
 
 
 _word = _Words().__getitem__
-_READER = WordReader(_new_word, _MOST_WORDS) if WordReader is not None else None
+_READER = WordReader(_read_word, _MOST_WORDS) if WordReader is not None else None
 
 
 def _read_words(text: str) -> list[_Word]:
@@ -121,7 +121,7 @@ def _read_words(text: str) -> list[_Word]:
     return list(map(_word, split_words(text))) if words is None else words
 
 
-def _place_of_stem(word: str) -> int:
+def _hash_stem(word: str) -> int:
     return crc32(word[:_STEM].encode() + b"*") & _MASK
 
 
@@ -131,19 +131,18 @@ _EDGE = crc32(b"^")
 def places(text: str) -> set[int]:
     """Return the places of a sentence's features in the weights."""
     words = _read_words(text)
-    return places_of(words, _concept_places(text, words), _EDGE, _PAIR, _GAP)
+    return places_of(words, _find_concept_places(text, words), _EDGE, _PAIR, _GAP)
 
 
-def _concept_places(text: str, words: list[_Word]) -> tuple[int, ...]:
-    named_concepts = concepts_of_words(
-        text, [word[4] for word in words], {word[2] for word in words}
-    )
-    return _places_of_concepts(is_foreign(text), named_concepts)
+def _find_concept_places(text: str, words: list[_Word]) -> tuple[int, ...]:
+    word_concepts = {word.concepts for word in words}
+    named_concepts = concepts_of_words(text, [word.text for word in words], word_concepts)
+    return _place_concepts(is_foreign(text), named_concepts)
 
 
 @lru_cache(maxsize=2048)
-def _places_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> tuple[int, ...]:
-    hashes = _hashes_of_concepts(foreign, named_concepts)
+def _place_concepts(foreign: bool, named_concepts: frozenset[str]) -> tuple[int, ...]:
+    hashes = _hash_concepts(foreign, named_concepts)
     pairs = [
         (concept_hash * _JOINED + other) & _MASK
         for number, concept_hash in enumerate(hashes)
@@ -152,7 +151,7 @@ def _places_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> tuple[
     return (*(concept_hash & _MASK for concept_hash in hashes), *pairs)
 
 
-def _hashes_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> list[int]:
+def _hash_concepts(foreign: bool, named_concepts: frozenset[str]) -> list[int]:
     mark = "~" if foreign else "="
     # Sorted, so that a pair of concepts has one place, whichever comes first.
     return [crc32(f"{mark}{name}".encode()) for name in sorted(named_concepts)]
@@ -163,31 +162,22 @@ def features(text: str) -> Iterator[tuple[str, int]]:
     that say nothing.
     """
     foreign, named_concepts = is_foreign(text), sorted(concepts(text))
-    hashes = _hashes_of_concepts(foreign, frozenset(named_concepts))
-    for number, (name, concept_hash) in enumerate(zip(named_concepts, hashes, strict=True)):
-        yield _NAMES.get(name, name), concept_hash & _MASK
-        for other_name, other in zip(
-            named_concepts[number + 1 :], hashes[number + 1 :], strict=True
-        ):
-            yield (
-                f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}",
-                (concept_hash * _JOINED + other) & _MASK,
-            )
+    hashes = _hash_concepts(foreign, frozenset(named_concepts))
+    plain_names = [_NAMES.get(name, name) for name in named_concepts]
+    named = list(zip(plain_names, hashes, strict=True))
+    for number, (name, concept_hash) in enumerate(named):
+        yield name, concept_hash & _MASK
+        for other_name, other in named[number + 1 :]:
+            yield f"{name} with {other_name}", (concept_hash * _JOINED + other) & _MASK
     before = last = ("", _EDGE)
     for word in words_of(text):
-        number, own, *_ = _word(word)
+        word_hash, own, *_ = _word(word)
         yield _quote_words(word), own[0]
         if len(own) > 1:
             yield "", own[1]
-        yield (
-            _quote_words(last[0], word),
-            (last[1] * _PAIR + number) & _MASK,
-        )
-        yield (
-            _quote_words(before[0], "…", word),
-            (before[1] * _GAP + number) & _MASK,
-        )
-        before, last = last, (word, number)
+        yield _quote_words(last[0], word), (last[1] * _PAIR + word_hash) & _MASK
+        yield _quote_words(before[0], "…", word), (before[1] * _GAP + word_hash) & _MASK
+        before, last = last, (word, word_hash)
     yield "", (last[1] * _PAIR + _EDGE) & _MASK
 
 
@@ -211,7 +201,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What `classifier.bin` holds."""
+    """The contents of `classifier.bin`."""
 
     step: float
     base: float
@@ -226,13 +216,8 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    return Weights(
-        step,
-        base,
-        Limits(*limits[:2]),
-        Limits(*limits[2:]),
-        memoryview(data)[HEAD.size :].cast("b"),
-    )
+    of = memoryview(data)[HEAD.size :].cast("b")
+    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), of)
 
 
 def score(text: str) -> float:
@@ -240,14 +225,14 @@ def score(text: str) -> float:
 
     Most work lies far below 0.
     """
-    return _score(text, _read_words(text))
+    return _score_words(text, _read_words(text))
 
 
-def _score(text: str, words: list[_Word]) -> float:
+def _score_words(text: str, words: list[_Word]) -> float:
     model = weights()
-    return model.base + model.step * sum_places(
-        words, _concept_places(text, words), model.of, _EDGE, _PAIR, _GAP
-    )
+    concept_places = _find_concept_places(text, words)
+    total = sum_places(words, concept_places, model.of, _EDGE, _PAIR, _GAP)
+    return model.base + model.step * total
 
 
 def _score_or_lowest(text: str) -> float:
@@ -257,13 +242,12 @@ def _score_or_lowest(text: str) -> float:
     In languages without spaces between words each sign is a word, so their sentences always get
     their score.
     """
-    # Each word once, because a place counts once in the score.
     words = _read_words(text)
-    if (text.isascii() or WIDE.search(text) is None) and sum(
-        {word[4]: word[3] for word in words}.values()
-    ) < 0:
+    is_spaced = text.isascii() or WIDE.search(text) is None
+    # Each word once, because a place counts once in the score.
+    if is_spaced and sum({word.text: word.weight for word in words}.values()) < 0:
         return _LOWEST
-    return _score(text, words)
+    return _score_words(text, words)
 
 
 def find_resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -284,11 +268,10 @@ def find_resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -
         limits = model.foreign if is_foreign(text) else model.english
         if sentence_score <= limits.changed:
             continue
-        family = _family(text)
-        if not is_new or family != _OTHER or sentence_score > limits.new:
-            yield report(
-                path, sentence, family, FindingSeverity.MEDIUM, _explain(text, model), _READ_IT
-            )
+        rule = _choose_rule(text)
+        if not is_new or rule != _OTHER or sentence_score > limits.new:
+            why = _explain(text, model)
+            yield report(path, sentence, rule, FindingSeverity.MEDIUM, why, _READ_IT)
 
 
 # Characters. In a script that writes a word in one or two signs a shorter sentence can instruct, so
@@ -307,7 +290,7 @@ _SILENCE = frozenset(("never", "omit"))
 _OTHER = "wording.model"
 
 
-def _family(text: str) -> str:
+def _choose_rule(text: str) -> str:
     """Return the rule that a reported sentence falls under, by its concepts: stealing, concealing,
     or neither.
 
@@ -330,9 +313,8 @@ def _explain(text: str, model: Weights) -> str:
         key=lambda feature: (" " not in feature, -weighed[feature], feature),
     )
     top_features = "; ".join(most[:_NAMED])
-    return "the classifier takes it for an order that harms" + (
-        f", most of all because of: {top_features}" if top_features else ""
-    )
+    because = f", most of all because of: {top_features}" if top_features else ""
+    return f"the classifier takes it for an order that harms{because}"
 
 
 _MIN_WORDS = 4  # of a hidden text: most shorter ones are marks of tools
@@ -354,21 +336,15 @@ def find_unseen(path: str, sentences: Iterable[Sentence]) -> Iterator[Finding]:
         named_concepts = concepts(sentence.text)
         addressed = "assistant" in named_concepts and len(named_concepts) > 1
         # Text in scripts without spaces cannot be counted in words.
-        long = sentence.text.count(" ") + 1 >= _MIN_WORDS or not sentence.text.isascii()
-        if not long or (_MARK.match(sentence.text) and not addressed):
+        is_long = sentence.text.count(" ") + 1 >= _MIN_WORDS or not sentence.text.isascii()
+        if not is_long or (_MARK.match(sentence.text) and not addressed):
             continue
-        orders = (
+        is_order = (
             addressed
             or sentence.part is TextPart.UNSHOWN
             or _highest_score(sentence) > _LOWEST_HIDDEN
         )
-        severity = FindingSeverity.MEDIUM if orders else FindingSeverity.LOW
+        severity = FindingSeverity.MEDIUM if is_order else FindingSeverity.LOW
         why = "hides text that can instruct from whoever reads the page"
-        yield report(
-            path,
-            sentence,
-            "hidden.comment",
-            severity,
-            why,
-            "Write it where a person sees it, or leave it out.",
-        )
+        hint = "Write it where a person sees it, or leave it out."
+        yield report(path, sentence, "hidden.comment", severity, why, hint)

@@ -36,8 +36,8 @@ _WAYS_TO_HOST = {
     "upload": ("upload", "it sends to {} or connects to it"),
     "tool": ("tool", "it reaches {}"),
 }
-"""How a command reaches a host, the most serious first: the pattern that says so, and what is said
-of it.
+"""Ways in which a command reaches a host, the most serious first: the pattern of each, and its
+reason in a finding.
 """
 
 
@@ -46,25 +46,27 @@ def _has(text: str, name: str) -> bool:
     return _PATTERNS[name].search(text) is not None
 
 
-def _way_to_host(text: str) -> str:
-    """Return how a line reaches a host, '' when it does not."""
+def _find_way_to_host(text: str) -> str:
+    """Return the way in which a line reaches a host, a key of _WAYS_TO_HOST; '' without one."""
     return next((how for how, (name, _) in _WAYS_TO_HOST.items() if _has(text, name)), "")
 
 
 # `host.name:path` as scp and rsync write it, or numbers with points.
 _ADDRESS = re.compile(r"\.(?:[a-z0-9-]+::?[\w/~]|\d{1,3}\.\d)")
-_SHORT = re.compile(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b")
+_HOST_COMMANDS = re.compile(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b")
 """Commands that name a host without a scheme."""
-_CLEAR = frozenset(("://", "@", "podman", "docker"))
-_SIGNS = PartFinder((*_CLEAR, "dig", "nslookup", "drill", "nc", "ping", "telnet", "ssh"))
+_CLEAR_SIGNS = frozenset(("://", "@", "podman", "docker"))
+_HOST_SIGNS = PartFinder((*_CLEAR_SIGNS, "dig", "nslookup", "drill", "nc", "ping", "telnet", "ssh"))
 
 
 def _may_name_a_host(text: str) -> bool:
-    """Return whether `_hosts` can find a host in a line. Every line is asked, so this is cheap."""
+    """Return whether `_find_hosts` can find a host in a line. Every line is asked, so this is
+    cheap.
+    """
     if "." not in text:
         return False
-    signs = _SIGNS.find(text)
-    if not _CLEAR.isdisjoint(signs) or (signs and _SHORT.search(text) is not None):
+    signs = _HOST_SIGNS.find(text)
+    if not _CLEAR_SIGNS.isdisjoint(signs) or (signs and _HOST_COMMANDS.search(text) is not None):
         return True
     return _ADDRESS.search(text) is not None
 
@@ -77,17 +79,18 @@ def _find_hosts(text: str, how: str) -> set[str]:
     if how in ("upload", "push") or hosts:
         hosts |= {match[1] for match in _WHOLE["ip"].finditer(text) if _is_machine(text, match)}
     hosts |= {match[1] for match in _WHOLE["registry"].finditer(text)}
-    if how in ("upload", "push") and _SHORT.search(text):
+    if how in ("upload", "push") and _HOST_COMMANDS.search(text):
         hosts |= {match[1] for match in _WHOLE["bare"].finditer(text)}
     return {host for host in hosts if "." in host and not _PATTERNS["local"].search(host)}
 
 
 def _is_machine(text: str, match: re.Match[str]) -> bool:
     """Return whether four numbers are the address of a machine, and no version of something."""
+    if any(int(number) > 255 for number in match[1].split(".")):
+        return False
     # "v1.2.3.4" and the like stand right behind a word for versions.
-    return all(int(number) < 256 for number in match[1].split(".")) and not _PATTERNS[
-        "versioned"
-    ].search(text, max(0, match.start() - 20), match.start())
+    before = max(0, match.start() - 20)
+    return _PATTERNS["versioned"].search(text, before, match.start()) is None
 
 
 def find_new_hosts(
@@ -100,26 +103,18 @@ def find_new_hosts(
     """
     reported = set()
     for sentence in sentences:
-        how = _way_to_host(sentence.text) if _may_name_a_host(sentence.text) else ""
+        how = _find_way_to_host(sentence.text) if _may_name_a_host(sentence.text) else ""
         for host in sorted(_find_hosts(sentence.text, how)) if how else ():
-            if (
-                host in reported
-                or host in known_text
-                or _needs_no_question(host, how, sentence, is_new)
-            ):
+            if host in reported or host in known_text:
+                continue
+            if _needs_no_question(host, how, sentence, is_new):
                 continue
             reported.add(host)
             # In a new resource no host is more than shown, but for the source of packages and the
             # target of a copy.
             severity = _M if not is_new or how in ("index", "push") else _L
-            yield report(
-                path,
-                sentence,
-                f"host.{how}",
-                severity,
-                _WAYS_TO_HOST[how][1].format(host),
-                _KNOWN_ADDRESS,
-            )
+            why = _WAYS_TO_HOST[how][1].format(host)
+            yield report(path, sentence, f"host.{how}", severity, why, _KNOWN_ADDRESS)
 
 
 def _needs_no_question(host: str, how: str, sentence: Sentence, is_new: bool) -> bool:
@@ -165,11 +160,7 @@ def find_weak_options(
     """
     for sentence in sentences:
         match = _PATTERNS["weak"].search(sentence.text)
-        if match is None or (
-            sentence.part is not TextPart.CODE
-            and forbids(sentence.text)
-            and not is_excused(sentence.text)
-        ):
+        if match is None or _only_forbids(sentence):
             continue
         why = f"turns a check off: {escape_unprintable(match[0].strip()[:60])}"
         is_recommended = (
@@ -181,17 +172,24 @@ def find_weak_options(
             sentence.part is TextPart.CODE or sentence.program or sentence.text.startswith("|")
         )
         is_only_shown = not is_recommended or is_listed or "dangerously" in match[0]
-        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(
-            sentence.text
-        )
+        leaves_peer = _PATTERNS["unchecked_peer"].search(match[0]) is not None
+        is_peer_unchecked = leaves_peer and _reaches_others(sentence.text)
         # Without the option: its own name must not count as the caution.
-        warned = (
+        is_warned = (
             sentence.part is TextPart.PROSE
             and not sentence.program
             and _has(sentence.text.replace(match[0], ""), "cautions")
         )
-        severity = _L if ((is_new and is_only_shown) or warned) and not unchecked else _M
+        is_harmless = (is_new and is_only_shown) or is_warned
+        severity = _L if is_harmless and not is_peer_unchecked else _M
         yield report(path, sentence, "option.weak", severity, why, "Leave the check on.")
+
+
+def _only_forbids(sentence: Sentence) -> bool:
+    """Return whether a sentence of a document forbids something, and asks for nothing else."""
+    if sentence.part is TextPart.CODE:
+        return False
+    return forbids(sentence.text) and not is_excused(sentence.text)
 
 
 def _reaches_others(text: str) -> bool:
@@ -201,16 +199,17 @@ def _reaches_others(text: str) -> bool:
     )
 
 
+_ASKED_OPTION = re.compile(r"(?:,|;|instead|use|always|pass|set|add)\s+[^.]{0,40}--")
+_FORBIDDEN_OPTION = re.compile(
+    r"(?:never|do not|don't|must not|avoid|without)\s+(?:\w+\s+){0,4}[`'\"]?(?:\w+\s+){0,3}--?"
+)
+
+
 def is_excused(text: str) -> bool:
     """Return whether a sentence that forbids one thing still asks for another: 'do not wait, use
     --insecure'.
     """
-    return re.search(
-        r"(?:,|;|instead|use|always|pass|set|add)\s+[^.]{0,40}--", text
-    ) is not None and not re.search(
-        r"(?:never|do not|don't|must not|avoid|without)\s+(?:\w+\s+){0,4}[`'\"]?(?:\w+\s+){0,3}--?",
-        text,
-    )
+    return _ASKED_OPTION.search(text) is not None and _FORBIDDEN_OPTION.search(text) is None
 
 
 def find_flows(
@@ -229,33 +228,31 @@ def find_flows(
     in it.
     """
     new = text if changed is None else changed
-    found = (
-        _flows_of_file(text, new, known_programs, changed is not None)
-        if is_file
-        else _flows_of_block(new, changed is not None)
-    )
-    for rule, why in found:
+    is_change = changed is not None
+    if is_file:
+        flows = _find_file_flows(text, new, known_programs, is_change)
+    else:
+        flows = _find_block_flows(new, is_change)
+    for rule, why in flows:
         excerpt = escape_unprintable(new.strip()[:120])
         yield Finding(
             rule, _M, view.path, 0, excerpt, why, "Read the program before you approve it."
         )
 
 
-def _flows_of_file(
+def _find_file_flows(
     text: str, new: str, known_programs: str, is_change: bool
 ) -> Iterator[tuple[str, str]]:
     sends, sends_now = _has(text, "sends"), _has(new, "sends")
-    yield from _flows_of_any(text, new, sends, sends_now)
+    yield from _find_file_sends(text, new, sends, sends_now)
     # Of the two halves of a flow one has to be new; the other may have been there.
     if _has(new, "credentials") or (_has(text, "credentials") and sends_now):
         yield "program.credentials", "it touches credentials"
     if _has(text, "opaque") and _has(text, "runs") and (_has(new, "opaque") or _has(new, "runs")):
         yield "program.opaque", "it decodes a text and can run it"
     if _has(new, "hidden_name"):
-        yield (
-            "program.hidden-name",
-            "it puts together the name of what it calls, so that nobody can read it",
-        )
+        why = "it puts together the name of what it calls, so that nobody can read it"
+        yield "program.hidden-name", why
     if _has(new, "library"):
         yield "program.library", "it touches this library or an agent's configuration"
     if _has(new, "weakens"):
@@ -264,24 +261,15 @@ def _flows_of_file(
         yield "program.sends-files", "it reads files and sends to an address"
     if is_change and sends_now and not _has(known_programs, "sends"):
         yield "program.network", "it reaches the network, which this resource did not before"
-    if (
-        is_change
-        and sends
-        and _PATTERNS["named_keys"].search(new)
-        and not _PATTERNS["named_keys"].search(known_programs)
-    ):
+    if is_change and sends and _has(new, "named_keys") and not _has(known_programs, "named_keys"):
         yield "program.keys", "it reads a key and reaches the network"
 
 
-def _flows_of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
+def _find_block_flows(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends = _has(new, "sends")
-    whole = _PATTERNS["whole_environment"].search(new)
+    environment = _PATTERNS["whole_environment"].search(new)
     # A code block may show unrelated commands, so both have to stand near each other.
-    if whole and _PATTERNS["sends"].search(
-        new,
-        max(0, whole.start() - 200),
-        whole.end() + 200,
-    ):
+    if environment and _sends_near(new, environment):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not is_change:
         return
@@ -294,13 +282,20 @@ def _flows_of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
         yield "program.keys", "it sends a key"
 
 
-def _flows_of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple[str, str]]:
-    if (sends and _has(new, "whole_environment")) or (
-        sends_now and _has(text, "whole_environment")
-    ):
-        yield "program.environment", "it reads the whole environment and reaches the network"
+def _sends_near(text: str, match: re.Match[str]) -> bool:
+    """Return whether something is sent within 200 characters of a match."""
+    start, end = max(0, match.start() - 200), match.end() + 200
+    return _PATTERNS["sends"].search(text, start, end) is not None
+
+
+def _find_file_sends(
+    text: str, new: str, sends: bool, sends_now: bool
+) -> Iterator[tuple[str, str]]:
     if not sends and not sends_now:
         return
+    sends_new = sends and _has(new, "whole_environment")
+    if sends_new or (sends_now and _has(text, "whole_environment")):
+        yield "program.environment", "it reads the whole environment and reaches the network"
     if _PATTERNS["key_in_address"].search(new):
         yield "program.key-in-address", "it puts a value of the environment into an address"
     if _has(new, "remote_code"):

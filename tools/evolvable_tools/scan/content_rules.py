@@ -48,7 +48,7 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
     yield from _find_gaps(view)
     if not _has_special(view.text):
         if not view.is_ascii:
-            yield from _lookalikes(view)
+            yield from _find_lookalikes(view)
         return
     rule_counts: Counter[str] = Counter()
     for run in _PATTERNS["special"].finditer(view.text):
@@ -59,7 +59,7 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
                 yield Finding(
                     rule, severity, view.path, view.line(run.start()), excerpt, why, _CLEAR
                 )
-    yield from _lookalikes(view)
+    yield from _find_lookalikes(view)
 
 
 # Without these bytes little is left of most files for the pattern to search.
@@ -84,11 +84,8 @@ def _judge_special(text: str, run: re.Match[str]) -> Iterator[tuple[str, Finding
     if _PATTERNS["selectors"].search(special):
         yield "hidden.selectors", _H, "a row of variation selectors can carry any text unseen"
     if _PATTERNS["overrides"].search(special):
-        yield (
-            "hidden.override",
-            _H,
-            "a direction override shows the text in another order than it has",
-        )
+        why = "a direction override shows the text in another order than it has"
+        yield "hidden.override", _H, why
     elif _PATTERNS["embeddings"].search(special):
         yield "hidden.direction", _M, "an embedded direction can show the text in another order"
     # In garbled text control characters follow these letters, and steer nothing.
@@ -122,17 +119,15 @@ def _are_harmless_joiners(text: str, run: re.Match[str]) -> bool:
     """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of
     a script that needs them.
     """
-    before, after = (
-        text[max(0, run.start() - 1) : run.start()],
-        text[run.end() : run.end() + 1],
-    )
+    before = text[max(0, run.start() - 1) : run.start()]
+    after = text[run.end() : run.end() + 1]
     if not (before.isalnum() and after.isalnum()):
         return True
     # Scripts from Hebrew on (U+0590) shape their letters with joiners.
     return len(run[0]) <= 2 and any(char >= "\u0590" for char in before + after)
 
 
-def _lookalikes(view: TextView) -> Iterator[Finding]:
+def _find_lookalikes(view: TextView) -> Iterator[Finding]:
     """Yield a word of Latin letters with one or two that only look like them."""
     if not _PATTERNS["cyrillic"].search(view.text):
         return
@@ -163,15 +158,10 @@ def _find_gaps(view: TextView) -> Iterator[Finding]:
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
-        severity, hidden_text = _M if rest else _L, escape_unprintable(rest[:80])
+        severity = _M if rest else _L
+        excerpt, line = escape_unprintable(rest[:80]), view.line(match.end())
         yield Finding(
-            "hidden.blank-lines",
-            severity,
-            view.path,
-            view.line(match.end()),
-            hidden_text,
-            why,
-            "Close the gap.",
+            "hidden.blank-lines", severity, view.path, line, excerpt, why, "Close the gap."
         )
     # A substring is found much sooner than the pattern, and stands in each of its matches.
     if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
@@ -229,30 +219,19 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yield encoded texts in a file that hold orders."""
     if "\\x" in view.text and (match := _PATTERNS["hex"].search(view.text)):
         why = "it holds a long text in escapes that nobody can read"
-        severity, excerpt = (
-            _M if view.is_code else _L,
-            view.excerpt(match.start(), match.end()),
-        )
-        yield Finding(
-            "shape.escapes", severity, view.path, view.line(match.start()), excerpt, why, _READABLE
-        )
-    # A pattern takes four times as long to find that there is none, as in most files.
+        severity = _M if view.is_code else _L
+        excerpt, line = view.excerpt(match.start(), match.end()), view.line(match.start())
+        yield Finding("shape.escapes", severity, view.path, line, excerpt, why, _READABLE)
+    # A pattern takes longer to find that there is none, as in most files.
     letters = view.text.encode("ascii", "replace").translate(_AS_BLOB)
     for match in _PATTERNS["blob"].finditer(view.text) if _LEAST_BLOB in letters else ():
         decoded = _decode_base64(match[0])
-        if found := _ORDERS.search(decoded):
-            start = max(0, found.start() - 20)
+        if order := _ORDERS.search(decoded):
+            start = max(0, order.start() - 20)
             excerpt = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
-            severity, why = _H if view.is_code else _M, "an encoded text in it holds orders"
-            yield Finding(
-                "shape.encoded",
-                severity,
-                view.path,
-                view.line(match.start()),
-                excerpt,
-                why,
-                _READABLE,
-            )
+            severity = _H if view.is_code else _M
+            why, line = "an encoded text in it holds orders", view.line(match.start())
+            yield Finding("shape.encoded", severity, view.path, line, excerpt, why, _READABLE)
 
 
 # Maps each character of base64 to "a" and every other to zero, so that `in` finds a run of 64.
@@ -265,29 +244,24 @@ _LEAST_BLOB = b"a" * 64
 
 def _decode_base64(text: str) -> bytes:
     """Return the bytes that a text stands for when they are readable, else b''."""
+    # A group has four characters; an incomplete last one is cut.
+    groups = text[: len(text) // 4 * 4]
     try:
-        # A group has four characters; an incomplete last one is cut.
-        data = base64.b64decode(
-            text[: len(text) // 4 * 4].encode("ascii"),
-            validate=True,
-        )
+        data = base64.b64decode(groups.encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
         return b""
     start = data[:64]
     # Compressed and random bytes stay far below 95 % of printable ones.
-    return (
-        data
-        if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start)
-        else b""
-    )
+    printable = sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start)
+    return data if printable > 0.95 * len(start) else b""
 
 
 @dataclass(frozen=True)
 class SecretRule:
-    """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text
-    that has one.
+    """The form of one type of secret.
 
-    core: what stands in each match and is found sooner than the match.
+    anchors: one of them, in lower case, stands in every text that has such a secret. core: what
+    stands in each match and is found sooner than the match.
     """
 
     name: str
@@ -305,7 +279,7 @@ class SecretRule:
 _OFTEN_HARMLESS = frozenset({"jwt"})  # many in documents are examples or have expired
 
 
-def _issuer_rule(form: SecretForm) -> SecretRule:
+def _make_issuer_rule(form: SecretForm) -> SecretRule:
     # `re` finds letters sooner than the border before them.
     begins = (re.escape(beginning) for beginning in form.beginnings)
     beginnings = "|".join(
@@ -318,7 +292,7 @@ def _issuer_rule(form: SecretForm) -> SecretRule:
 
 
 RULES = (
-    *(_issuer_rule(form) for form in FORMS if form.exact),
+    *(_make_issuer_rule(form) for form in FORMS if form.exact),
     *(
         SecretRule(
             row["name"],
@@ -354,16 +328,9 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
             if secret_rule.name not in _SHAPED and _is_placeholder(match[0]):
                 continue
             reported_spans.append(match.span())
-            rule = f"secret.{secret_rule.name}"
-            yield Finding(
-                rule,
-                secret_rule.severity,
-                view.path,
-                view.line(match.start()),
-                match[0],
-                _WHY,
-                _HINT,
-            )
+            rule, severity = f"secret.{secret_rule.name}", secret_rule.severity
+            line = view.line(match.start())
+            yield Finding(rule, severity, view.path, line, match[0], _WHY, _HINT)
     for start, end, name in find_certain(view.text):
         # A secret that a rule above found is not reported twice.
         if not any(start < after and before < end for before, after in reported_spans):
@@ -382,15 +349,13 @@ def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
         (finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")
     }
     safe = []
-    for shown_finding in findings:
-        if shown_finding.rule.startswith("secret."):
-            shown_finding = replace(
-                shown_finding,
-                excerpt=f"{shown_finding.excerpt[:4]}... ({len(shown_finding.excerpt)} characters)",
-            )
-        elif (shown_finding.path, shown_finding.line) in secret_lines:
-            shown_finding = replace(shown_finding, excerpt="[there is a secret on this line]")
-        safe.append(shown_finding)
+    for finding in findings:
+        excerpt = finding.excerpt
+        if finding.rule.startswith("secret."):
+            excerpt = f"{excerpt[:4]}... ({len(excerpt)} characters)"
+        elif (finding.path, finding.line) in secret_lines:
+            excerpt = "[there is a secret on this line]"
+        safe.append(replace(finding, excerpt=excerpt))
     return safe
 
 

@@ -25,24 +25,16 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
         path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL
     ]
     # All of them: a stranger who can put one file there can put others before it.
-    patterns = sorted(set(map(_pattern, paths)))
+    patterns = sorted(set(map(_make_pattern, paths)))
     groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
     expressions = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
     for path, data in files.items() if expressions else ():
         view = view_of(path, data)
-        match = (
-            next(
-                (
-                    candidate
-                    for expression in expressions
-                    if (candidate := expression.search(view.text))
-                ),
-                None,
-            )
-            if view is not None
-            else None
-        )
-        if view is not None and match is not None:
+        if view is None:
+            continue
+        matches = (expression.search(view.text) for expression in expressions)
+        match = next(filter(None, matches), None)
+        if match is not None:
             why = "it names a file that no version holds and that no scan read"
             hint = "Look at the file where it lies, or leave it out of the text."
             excerpt = view.excerpt(match.start(), match.end())
@@ -50,7 +42,7 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
             yield Finding("file.left-out", FindingSeverity.HIGH, path, line, excerpt, why, hint)
 
 
-def _pattern(path: str) -> str:
+def _make_pattern(path: str) -> str:
     name = re.escape(path.rstrip("/").rpartition("/")[2])
     ending = r"[/\\][\w.@-]" if path.endswith("/") else r"(?![\w-])"
     # The name alone is enough: a text gives a path from where it lies, or from where the agent

@@ -1,7 +1,7 @@
 """The words of a sentence and the concepts that they name, in any language of the lexicon.
 
 The words of the concepts are data, in `lexicon.toml`. A concept is a feature of the classifier, and
-other rules ask for a few of them. Pure, and one pass over the words: what a word names is kept.
+other rules ask for a few of them. Each function is pure, and reads the words once.
 """
 
 import re
@@ -33,15 +33,18 @@ def _share_set(concepts: _Concepts) -> _Concepts:
     return _SHARED.setdefault(concepts, concepts)
 
 
-def _entries() -> tuple[
-    dict[str, _Concepts], dict[str, _Concepts], dict[str, list[tuple[tuple[str, ...], str]]]
-]:
+_Phrases = dict[str, list[tuple[tuple[str, ...], str]]]
+"""First word of a phrase -> its other words, and its concept."""
+
+
+def _read_spaced() -> tuple[dict[str, _Concepts], dict[str, _Concepts], _Phrases]:
+    """Return the concepts of whole words, those of stems, and the phrases."""
     words: dict[str, _Concepts] = {}
     stems: dict[str, _Concepts] = {}
-    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    phrases: _Phrases = {}
     for concept, entries in LEXICON["spaced"].items():
         for entry in entries.split():
-            # The name of a tool, which is one word.
+            # An underscore stands for a blank, but not in `report_outcome`, the name of a tool.
             if "_" in entry and entry != "report_outcome":
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
@@ -52,7 +55,7 @@ def _entries() -> tuple[
     return words, stems, phrases
 
 
-_WORDS, _STEMS, _PHRASES = _entries()
+_WORDS, _STEMS, _PHRASES = _read_spaced()
 _BEGIN_PHRASES = frozenset(_PHRASES)
 _NONE: _Concepts = frozenset()
 _LONGEST = max(map(len, _STEMS))
@@ -61,11 +64,11 @@ _BEGIN_STEMS = frozenset(stem[:_MIN_STEM] for stem in _STEMS)
 
 def _read_unspaced() -> dict[str, _Concepts]:
     """Return the entries that are looked for anywhere, each with its concepts."""
-    found: dict[str, _Concepts] = {}
+    by_entry: dict[str, _Concepts] = {}
     for concept, entries in LEXICON["unspaced"].items():
         for entry in (word.replace("_", " ") for word in entries.split()):
-            found[entry] = found.get(entry, _NONE) | {concept}
-    return found
+            by_entry[entry] = by_entry.get(entry, _NONE) | {concept}
+    return by_entry
 
 
 _UNSPACED = _read_unspaced()
@@ -100,24 +103,24 @@ def concepts_of_word(word: str) -> frozenset[str]:
     """Return the concepts of one word: by itself, by how it begins, and without what is joined to
     it.
     """
-    found = _concepts_of_form(word)
+    named = _concepts_of_form(word)
     # The part after an apostrophe counts if it is long enough for a word.
     if "'" in word and len(bare := word.partition("'")[2]) > 3:
-        found |= _concepts_of_form(bare)  # l'utente, d'ambiente
+        named |= _concepts_of_form(bare)  # l'utente, d'ambiente
     if "-" in word and word.rpartition("-")[2] in _CLITICS:
-        found |= _concepts_of_form(word.rpartition("-")[0])  # envoie-le, envie-o
-    return _share_set(found)
+        named |= _concepts_of_form(word.rpartition("-")[0])  # envoie-le, envie-o
+    return _share_set(named)
 
 
 def _concepts_of_form(word: str) -> frozenset[str]:
-    found = _WORDS.get(word, _NONE)
+    named = _WORDS.get(word, _NONE)
     # Most words begin like no entry, and need no search by length.
     if word[:_MIN_STEM] not in _BEGIN_STEMS:
-        return found
+        return named
     for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
         if (more := _STEMS.get(word[:length])) is not None:
-            found = _share_set(found | more)
-    return found
+            named = _share_set(named | more)
+    return named
 
 
 @lru_cache(maxsize=1024)
@@ -132,9 +135,9 @@ def concepts_of_words(
 ) -> frozenset[str]:
     """Return the concepts of a sentence.
 
-    words: its words; named: what they name, each by itself.
+    word_concepts: those of each of its words by itself.
     """
-    found = set[str]().union(*word_concepts)
+    named = set[str]().union(*word_concepts)
     if not _BEGIN_PHRASES.isdisjoint(words):
         for number, word in enumerate(words[:-1]):
             if word in _BEGIN_PHRASES:
@@ -143,26 +146,24 @@ def concepts_of_words(
                     # Three characters exclude most phrases before any words are compared; they are
                     # as many as the shortest entry has.
                     if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
-                        found.add(concept)
+                        named.add(concept)
     if not text.isascii() and WIDE.search(text):
-        found.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))
+        named.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))
     if anchors_found := _ANCHORS.find(text):
         for concept, pattern, anchors in _STRUCTURE:
             if not anchors.isdisjoint(anchors_found) and pattern.search(text):
-                found.add(concept)
-    return frozenset(found)
+                named.add(concept)
+    return frozenset(named)
 
 
 def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
+    """Return whether the rest of a phrase stands at a place of the words; its last word may be a
+    stem.
+    """
     following = words[start : start + len(rest)]
     if len(following) < len(rest):
         return False
+    if tuple(following[:-1]) != rest[:-1]:
+        return False
     last = rest[-1]
-    return all(
-        a == b
-        for a, b in zip(
-            following[:-1],
-            rest[:-1],
-            strict=True,
-        )
-    ) and (following[-1].startswith(last[:-1]) if last.endswith("*") else following[-1] == last)
+    return following[-1].startswith(last[:-1]) if last.endswith("*") else following[-1] == last

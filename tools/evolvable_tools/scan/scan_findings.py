@@ -16,7 +16,7 @@ from evolvable_tools.scan.text_loops import PartFinder
 
 
 class FindingSeverity(StrEnum):
-    """What a finding leads to, worst first."""
+    """The consequence of a finding, worst first."""
 
     HIGH = "high"
     """Refused: no reason for it is known."""
@@ -46,7 +46,8 @@ class Finding:
     hint: str
 
     def __str__(self) -> str:
-        where = f"{self.path}:{self.line}: " if self.line else f"{self.path}: " if self.path else ""
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        where = f"{place}: " if place else ""
         return f"{where}{self.why} [{self.rule}]" + (f": {self.excerpt}" if self.excerpt else "")
 
 
@@ -73,7 +74,7 @@ class CapabilityDiff:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Everything that a scan found, worst first."""
+    """The result of a scan: the findings, worst first, and the capabilities."""
 
     findings: tuple[Finding, ...]
     capabilities: CapabilityDiff
@@ -91,14 +92,13 @@ class Scan:
 
 def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings worst first, then by place; equal ones once."""
-    places = {severity: place for place, severity in enumerate(FindingSeverity)}
-    once = dict.fromkeys(findings)
-    return tuple(
-        sorted(
-            once,
-            key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt),
-        )
-    )
+    ranks = {severity: rank for rank, severity in enumerate(FindingSeverity)}
+
+    def place(finding: Finding) -> tuple[int, str, int, str, str]:
+        rank = ranks[finding.severity]
+        return rank, finding.path, finding.line, finding.rule, finding.excerpt
+
+    return tuple(sorted(dict.fromkeys(findings), key=place))
 
 
 _PART = re.compile(r"\{([a-z_]+)\}")
@@ -178,7 +178,7 @@ class Alternatives:
         literals_found = self._literals.find(text)
         if not literals_found and self._all_literal:
             return None
-        found = None
+        first = None
         for literal, source in self._sources:
             if literal and literal not in literals_found:
                 continue
@@ -190,9 +190,9 @@ class Alternatives:
                 )
             match = pattern.search(text, start, end)
             # The earliest match, as one pattern of all alternatives would find it.
-            if match is not None and (found is None or match.start() < found.start()):
-                found = match
-        return found
+            if match is not None and (first is None or match.start() < first.start()):
+                first = match
+        return first
 
 
 # A border, `\b` or a negative look-behind of one character, and the letters after it that nothing
@@ -204,8 +204,8 @@ def literal_first(source: str) -> str:
     """Return an equal pattern that begins with its letters and looks back for the border before
     them.
 
-    `re` looks for the letters that a pattern begins with five times as fast as it tries a border at
-    every character. source: without alternatives outside of groups.
+    `re` looks for the letters that a pattern begins with faster than it tries a border at every
+    character. source: without alternatives outside of groups.
     """
     match = _BORDER.match(source)
     if match is None:

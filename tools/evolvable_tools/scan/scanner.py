@@ -1,7 +1,7 @@
-"""The rules that judge the difference: what a change adds and takes away, by its structure first
-and then its words.
+"""The scan of one change: every rule over every file that is new or has another content.
 
-The scan of one change: every rule over every file that is new or has another content.
+The rules that judge the difference take what a change adds and takes away, by its structure first
+and then by its words.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def judge_difference(
         if old is not None and old.text == view.text:
             continue
         added, removed = sentence_diff(old, view)
-        yield from _judge(view, old, added, known_text, is_new)
+        yield from _judge_file(view, old, added, known_text, is_new)
         if removed and old is not None and _is_document(path):
             yield from find_weakened(old, added, removed, [view])
         if path.casefold() == main:
@@ -97,7 +97,7 @@ class _KnownText:
         return isinstance(part, str) and part in self.text
 
 
-def _judge(
+def _judge_file(
     view: TextView,
     old: TextView | None,
     added: list[Sentence],
@@ -143,8 +143,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     -> bytes.
 
     What stood there before counts as known: a finding is told only of text that the change brings.
-    Says the same of the same files everywhere, reads nothing else, never raises for content, and
-    takes time in proportion to it.
+    The result depends on the files alone. No content raises an error, and the time is linear in it.
     """
     before = before or {}
     views = {
@@ -156,26 +155,27 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
         for path, data in before.items()
     }
     known_views = {path: view for path, view in old.items() if view is not None}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     changed = [path for path, data in after.items() if before.get(path) != data]
-    parts = {
+    changed_lines = {
         path: changed_lines_of(known_views.get(path), views[path])
         for path in changed
         if path in views
     }
     for path in changed:
         if path not in views:
-            found += shape_of_bytes(path, after[path])
+            findings += shape_of_bytes(path, after[path])
         elif before:
-            found += _findings_of_text(views[path], known_views.get(path), parts[path])
+            findings += _find_in_text(views[path], known_views.get(path), changed_lines[path])
         else:
-            found += _findings_of_new_file(views[path], after[path], kind)
+            findings += _find_in_new_file(views[path], after[path], kind)
     # A change is judged by its difference, which a new resource does not have.
     if before:
-        found += judge_difference(known_views, views, kind, is_new=False)
-    difference = _difference(_Change(kind, before, after, known_views, views, parts))
-    found += capability_findings(difference.added, is_new=not before)
-    return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
+        findings += judge_difference(known_views, views, kind, is_new=False)
+    change = _Change(kind, before, after, known_views, views, changed_lines)
+    difference = _compare_capabilities(change)
+    findings += capability_findings(difference.added, is_new=not before)
+    return Scan(order_findings(cut_secrets(findings))[:MAX_FINDINGS], difference)
 
 
 _MOST_PASSED = 4096  # files; at the bound the set starts again
@@ -185,12 +185,12 @@ _PASSED: set[tuple[Kind, str, bytes]] = set()
 The kind decides which file is the main one: the AGENT.md of a skill grants nothing, that of an
 agent does.
 
-Skills of one author share schemas and licences. What was found in a file is not kept, since it may
-be a secret.
+Skills of one author share schemas and licences. Findings are not cached, since they may show a
+secret.
 """
 
 
-def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
+def _find_in_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
     """Yield what is found in a text file of a new resource.
 
     A file that passed before is not read again.
@@ -198,39 +198,32 @@ def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[F
     key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
         files = {view.path: view}
-        found = [
-            *_findings_of_text(view, None, view),
+        findings = [
+            *_find_in_text(view, None, view),
             *judge_difference({}, files, kind, is_new=True),
         ]
-        yield from found
-        if not found and view.path.casefold() != main_file(kind, "").casefold():
+        yield from findings
+        if not findings and view.path.casefold() != main_file(kind, "").casefold():
             if len(_PASSED) >= _MOST_PASSED:
                 # Emptied as a whole: no order of use has to be kept.
                 _PASSED.clear()
             _PASSED.add(key)
 
 
-def _findings_of_text(
-    view: TextView, old_view: TextView | None, part: TextView
-) -> Iterator[Finding]:
-    """Yield at most MAX_TOLD findings of each rule, and none that the known content has as often.
+def _find_in_text(view: TextView, old_view: TextView | None, part: TextView) -> Iterator[Finding]:
+    """Yield at most MAX_REPORTED findings of each rule, and none that the old text has as often.
 
     part: the lines that are new. Only a rule that finds something there reads both texts whole.
     """
     for rule in _RULES:
         # `find_hidden` needs the whole file: the emptied lines of the part would be a gap of blank
         # lines.
-        if (
-            old_view is not None
-            and next(iter(rule(part if rule is not find_hidden else view)), None) is None
-        ):
+        scanned = view if rule is find_hidden else part
+        if old_view is not None and next(iter(rule(scanned)), None) is None:
             continue
         # A finding that the old text had as often is not new.
-        was = (
-            Counter((finding.rule, finding.excerpt) for finding in rule(old_view))
-            if old_view is not None
-            else Counter()
-        )
+        old_findings = rule(old_view) if old_view is not None else ()
+        was = Counter((finding.rule, finding.excerpt) for finding in old_findings)
         rule_counts: Counter[str] = Counter()
         for finding in rule(view):
             same = (finding.rule, finding.excerpt)
@@ -244,8 +237,8 @@ def _findings_of_text(
 class _Change:
     """A change of a resource's files, by path.
 
-    before, after: their bytes. known_views, views: those that are text, before and after. parts: of
-    the texts that are new or changed, the lines that the change brings.
+    before, after: their bytes. known_views, views: those that are text, before and after.
+    changed_lines: of the texts that are new or changed, the lines that the change brings.
     """
 
     kind: Kind
@@ -253,10 +246,10 @@ class _Change:
     after: Mapping[str, bytes]
     known_views: Mapping[str, TextView]
     views: Mapping[str, TextView]
-    parts: Mapping[str, TextView]
+    changed_lines: Mapping[str, TextView]
 
 
-def _difference(change: _Change) -> CapabilityDiff:
+def _compare_capabilities(change: _Change) -> CapabilityDiff:
     """Return the capabilities that a change adds and takes away.
 
     Both texts are read only if they may differ.
@@ -264,12 +257,9 @@ def _difference(change: _Change) -> CapabilityDiff:
     if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}
-    was = _capabilities(change.before, change.known_views, change.kind, texts)
-    has = _capabilities(change.after, change.views, change.kind, texts)
-    return CapabilityDiff(
-        tuple(sorted(has - was)),
-        tuple(sorted(was - has)),
-    )
+    was = _collect_capabilities(change.before, change.known_views, change.kind, texts)
+    has = _collect_capabilities(change.after, change.views, change.kind, texts)
+    return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
 
 
 def _may_differ(change: _Change) -> bool:
@@ -279,12 +269,8 @@ def _may_differ(change: _Change) -> bool:
     No line can tell for a head, a file of settings, and a file that is no text. A file that did not
     change has the same capabilities on both sides.
     """
-    before, after, known_views, views = (
-        change.before,
-        change.after,
-        change.known_views,
-        change.views,
-    )
+    before, after = change.before, change.after
+    known_views, views = change.known_views, change.views
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
     both = [path for path in after.keys() & before.keys() if before[path] != after[path]]
     if not known_views.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
@@ -298,19 +284,13 @@ def _may_differ(change: _Change) -> bool:
         for path in both
     ):
         return True
-    left = (changed_lines_of(views[path], known_views[path]) for path in both)
-    return (
-        next(
-            means.capabilities_of_texts(
-                [*change.parts.values(), *left, *(known_views[path] for path in gone)]
-            ),
-            None,
-        )
-        is not None
-    )
+    removed_lines = (changed_lines_of(views[path], known_views[path]) for path in both)
+    gone_views = (known_views[path] for path in gone)
+    texts = [*change.changed_lines.values(), *removed_lines, *gone_views]
+    return next(means.capabilities_of_texts(texts), None) is not None
 
 
-def _capabilities(
+def _collect_capabilities(
     files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind, cache: means.KnownTexts
 ) -> frozenset[Capability]:
     main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")

@@ -36,9 +36,9 @@ sensitive ones.
 """
 _NUMBER = re.compile(r"\d[\d.,]*")
 _WIDE_LETTERS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-# Characters of a stem; shares of a rule's words that another sentence has, from which that is its
-# new wording (_ALIKE) or the same rule at another place (_MOVED).
-_STEM = 5
+_STEM = 5  # characters
+# Shares of a rule's stems that another sentence has, from which that is its new wording (_ALIKE) or
+# the same rule at another place (_MOVED).
 _ALIKE = 0.5
 _MOVED = 0.6
 _HINT = "Approve it if the rule is no longer wanted; otherwise keep the line."
@@ -53,21 +53,16 @@ def report(
     hint: str = "Approve it if it should be so.",
 ) -> Finding:
     """Return the finding of a rule in a sentence of a file."""
-    return Finding(
-        rule,
-        severity,
-        path,
-        sentence.line,
-        escape_unprintable(sentence.text[:MAX_EXCERPT]),
-        why,
-        hint,
-    )
+    excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
+    return Finding(rule, severity, path, sentence.line, excerpt, why, hint)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _StemmedSentence:
+    """A sentence with the stems of its words."""
+
     sentence: Sentence
-    words: frozenset[str]
+    stems: frozenset[str]
 
 
 def find_weakened(
@@ -84,7 +79,7 @@ def find_weakened(
     """
     if not any(map(_is_rule, removed)):
         return
-    lost = _removed_rules(before, removed)
+    lost = _find_removed_rules(before, removed)
     # Of a larger change only sensitive rules count, because rules go along with what they are
     # about.
     if sum(sentence.part is not TextPart.CODE for sentence in removed) > _SMALL:
@@ -96,42 +91,41 @@ def find_weakened(
     if not lost:
         return
     new = [
-        _Rule(sentence, sentence_content(sentence.text))
+        _StemmedSentence(sentence, sentence_content(sentence.text))
         for sentence in added
         if sentence.part is not TextPart.CODE
     ]
     whole = [sentence for view in after for sentence in parts(view)]
     headings = [sentence for sentence in whole if sentence.part is TextPart.HEADING]
-    every = [
-        _Rule(sentence, sentence_content(sentence.text))
+    standing = [
+        _StemmedSentence(sentence, sentence_content(sentence.text))
         for sentence in whole
         if sentence.part is not TextPart.CODE and _is_rule(sentence)
     ]
     for sentence in lost:
-        words = sentence_content(sentence.text)
+        stems = sentence_content(sentence.text)
         # A single word is found again in too many sentences.
-        if len(words) < 2 and sentence.part is not TextPart.HEADING:
+        if len(stems) < 2 and sentence.part is not TextPart.HEADING:
             continue
-        fate = _judge_rule(sentence, words, new, every, headings)
-        if fate:
-            rule, why = fate
+        judged = _judge_rule(_StemmedSentence(sentence, stems), new, standing, headings)
+        if judged is not None:
+            rule, why = judged
             excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
             yield Finding(rule, FindingSeverity.MEDIUM, before.path, 0, excerpt, why, _HINT)
 
 
-def _removed_rules(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
+def _find_removed_rules(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
     """Return the rules that a change takes out of their text, and not together with it.
 
-    Of sentences that go and stand next to each other, at least half have to be rules: a section
+    At least half of the removed sentences that stand next to each other have to be rules. A section
     that is rewritten or dropped takes its rules along.
     """
     gone = Counter((sentence.part, sentence.text) for sentence in removed)
     lost: list[Sentence] = []
     run: list[Sentence] = []
-    for sentence in (
-        *(sentence for sentence in parts(before) if sentence.part is not TextPart.CODE),
-        None,
-    ):
+    prose = [sentence for sentence in parts(before) if sentence.part is not TextPart.CODE]
+    # None ends the last run.
+    for sentence in (*prose, None):
         if sentence is not None and gone[sentence.part, sentence.text] > 0:
             gone[sentence.part, sentence.text] -= 1
             run.append(sentence)
@@ -165,28 +159,29 @@ def _says_no(text: str) -> bool:
 
 
 def _judge_rule(
-    sentence: Sentence,
-    words: frozenset[str],
-    new: list[_Rule],
-    every: list[_Rule],
+    lost: _StemmedSentence,
+    new: list[_StemmedSentence],
+    standing: list[_StemmedSentence],
     headings: list[Sentence],
 ) -> tuple[str, str] | None:
+    """Return the rule and the reason of the finding on a lost rule, None where it still holds.
+
+    new: the sentences that the change adds. standing, headings: the rules and the headings of the
+    new texts.
+    """
+    sentence, stems = lost.sentence, lost.stems
     if sentence.part is TextPart.HEADING:
         has_heading = any(_SAFETY.search(other.text) for other in headings)
         return None if has_heading else ("prohibition.heading", "removes a heading on safety")
-    if any(
-        _likeness(words, other.words) >= _MOVED and not _is_weaker(sentence, other.sentence)
-        for other in every
-    ):
+    moved = [other for other in standing if _measure_likeness(stems, other.stems) >= _MOVED]
+    if any(not _is_weaker(sentence, other.sentence) for other in moved):
         return None
-    best = max(new, key=lambda other: _likeness(words, other.words), default=None)
-    if best is None or _likeness(words, best.words) < _ALIKE:
+    best = max(new, key=lambda other: _measure_likeness(stems, other.stems), default=None)
+    if best is None or _measure_likeness(stems, best.stems) < _ALIKE:
         return "prohibition.removed", "removes a prohibition"
     if _is_weaker(sentence, best.sentence):
-        return (
-            "prohibition.weakened",
-            f"weakens a prohibition to '{escape_unprintable(best.sentence.text[:80])}'",
-        )
+        weaker = escape_unprintable(best.sentence.text[:80])
+        return "prohibition.weakened", f"weakens a prohibition to '{weaker}'"
     return None
 
 
@@ -199,10 +194,10 @@ def _is_weaker(old: Sentence, new: Sentence) -> bool:
     if _SOFTER.search(new.text) and not _SOFTER.search(old.text):
         return True
     # A number can turn a rule around: "ask after 3 attempts", "ask after 300".
-    return _numbers(old.text) != _numbers(new.text) and _ASKS.search(old.text) is not None
+    return _find_numbers(old.text) != _find_numbers(new.text) and _ASKS.search(old.text) is not None
 
 
-def _numbers(text: str) -> set[str]:
+def _find_numbers(text: str) -> set[str]:
     return {match.rstrip(".,") for match in _NUMBER.findall(text)}
 
 
@@ -226,8 +221,9 @@ def sentence_content(text: str) -> frozenset[str]:
     return frozenset(stems | {wide[i : i + 2] for i in range(len(wide) - 1)})
 
 
-def _likeness(words: frozenset[str], others: frozenset[str]) -> float:
-    return len(words & others) / len(words) if words else 0.0
+def _measure_likeness(stems: frozenset[str], others: frozenset[str]) -> float:
+    """Return the share of the stems that the others have, 0 to 1."""
+    return len(stems & others) / len(stems) if stems else 0.0
 
 
 # A phrase may run over line breaks and the signs of quotes, comments and lists.
@@ -240,10 +236,10 @@ MAX_FOUND = 200
 
 @dataclass(frozen=True)
 class PhraseRule:
-    """What a rule looks for in lower case. `anchors`: every text that has it has one of these
-    words.
+    """The phrases that one rule looks for, in lower case.
 
-    core: what stands in each match and is found sooner than the match.
+    anchors: every text with such a phrase has one of these words. core: what stands in each match
+    and is found sooner than the match.
     """
 
     rule: str
@@ -263,7 +259,7 @@ class PhraseRule:
 _PHRASE_TABLE = PatternTable("phrase_rules.toml")
 
 
-def _phrase(row: Mapping[str, Any]) -> PhraseRule:
+def _read_phrase(row: Mapping[str, Any]) -> PhraseRule:
     # A blank of a pattern is such a gap, and " ?" one that may be missing. The bound keeps a search
     # linear in the text.
     source = (
@@ -284,7 +280,7 @@ def _phrase(row: Mapping[str, Any]) -> PhraseRule:
 
 
 COMMANDS, QUOTES = (
-    tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes")
+    tuple(map(_read_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes")
 )
 _ANCHORS = PartFinder(
     tuple({anchor for phrase in (*COMMANDS, *QUOTES) for anchor in phrase.anchors})
@@ -297,21 +293,14 @@ def _match_phrases(
     """Yield what the phrases find in a file. anchors: those that stand in it."""
     text = view.plain
     for phrase in phrases:
-        if phrase.anchors.isdisjoint(anchors) or (
-            phrase.core is not None and phrase.core.search(text) is None
-        ):
+        if phrase.anchors.isdisjoint(anchors):
+            continue
+        if phrase.core is not None and phrase.core.search(text) is None:
             continue
         for match in islice(phrase.pattern.finditer(text), MAX_FOUND):
             excerpt = view.excerpt(match.start(), match.end(), text)
-            yield Finding(
-                phrase.rule,
-                phrase.severity,
-                view.path,
-                view.line(match.start(), text),
-                excerpt,
-                phrase.why,
-                phrase.hint,
-            )
+            line, rule, severity = view.line(match.start(), text), phrase.rule, phrase.severity
+            yield Finding(rule, severity, view.path, line, excerpt, phrase.why, phrase.hint)
 
 
 def find_phrases(view: TextView) -> Iterator[Finding]:
@@ -323,10 +312,7 @@ def find_phrases(view: TextView) -> Iterator[Finding]:
     anchors = _ANCHORS.find(view.plain)
     for finding in _match_phrases(COMMANDS, view, anchors):
         # In a document a command may be an example, in a program it runs.
-        refused = finding.severity is FindingSeverity.HIGH
-        yield (
-            replace(finding, severity=FindingSeverity.MEDIUM)
-            if refused and not view.is_code
-            else finding
-        )
+        if finding.severity is FindingSeverity.HIGH and not view.is_code:
+            finding = replace(finding, severity=FindingSeverity.MEDIUM)
+        yield finding
     yield from _match_phrases(QUOTES, view, anchors)

@@ -30,25 +30,22 @@ INVISIBLE = (
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
 
-def _characters(ranges: str) -> Iterator[str]:
-    """Yield the characters of a class of a pattern, but for those beyond 16 bits."""
+def _list_characters(ranges: str) -> Iterator[str]:
+    """Yield the characters of the class of a pattern, but for those beyond 16 bits."""
     for match in re.finditer("(.)-(.)|(.)", ranges):
         first, last = (match[1], match[2]) if match[1] else (match[3], match[3])
-        yield from map(
-            chr,
-            range(ord(first), min(ord(last), 0xFFFF) + 1),
-        )
+        yield from map(chr, range(ord(first), min(ord(last), 0xFFFF) + 1))
 
 
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
 
-_HIDDEN_PARTS = PartFinder(tuple(_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
+_HIDDEN_PARTS = PartFinder(tuple(_list_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
 _TAGS = re.compile("[\U000e0000-\U000e0fff]")
 # Different characters, from which on one pass of the pattern is faster than a pass for each.
 _MOST_PARTS = 8
 
 
-def _without_hidden(text: str) -> str:
+def _remove_hidden(text: str) -> str:
     """Return a text without invisible characters.
 
     Those that most texts have, a few different ones, are soon out.
@@ -70,16 +67,20 @@ def _replace_lookalikes(line: str) -> str:
     """
     if line.isascii() or _PATTERNS["alphabets"].search(line) is None:
         return line
-    words = _PATTERNS["foreign_word"].findall(line)
     # A word that stays foreign after the replacement shows a text in that alphabet; only mixed
     # words are disguised then.
-    if any(
-        _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES))
-        for word in words
-        if word.isalpha() and len(word) > 2
-    ):
+    if any(map(_stays_foreign, _PATTERNS["foreign_word"].findall(line))):
         return _PATTERNS["foreign_word"].sub(_replace_if_mixed, line)
     return line.translate(_LOOKALIKES)
+
+
+def _stays_foreign(word: str) -> bool:
+    """Return whether a word of three letters or more has other letters than look-alikes of Latin
+    ones.
+    """
+    if not word.isalpha() or len(word) <= 2:
+        return False
+    return _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) is not None
 
 
 def _replace_if_mixed(word: re.Match[str]) -> str:
@@ -130,22 +131,15 @@ class TextView:
         if self.is_ascii:
             return self.text.lower()
         # NFKC makes plain letters of full-width and styled ones.
-        seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
-        if _PATTERNS["alphabets"].search(seen):
-            seen = "\n".join(map(_replace_lookalikes, seen.split("\n")))
-        return seen.lower()
+        visible = unicodedata.normalize("NFKC", _remove_hidden(self.text))
+        if _PATTERNS["alphabets"].search(visible):
+            visible = "\n".join(map(_replace_lookalikes, visible.split("\n")))
+        return visible.lower()
 
     def line(self, position: int, view: str | None = None) -> int:
         """Return the number of the line that a position of a view (default: the text) lies in."""
-        return (
-            self.lines_before
-            + (self.text if view is None else view).count(
-                "\n",
-                0,
-                position,
-            )
-            + 1
-        )
+        whole = self.text if view is None else view
+        return self.lines_before + whole.count("\n", 0, position) + 1
 
     def excerpt(self, start: int, end: int, view: str | None = None) -> str:
         """Return what stands from `start` to `end` of a view, with what is on the line around it,
@@ -186,10 +180,8 @@ def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
     for number, line in enumerate(lines):
         old_lines[line] -= 1
         if old_lines[line] < 0:
-            for near in range(
-                max(0, number - _AROUND),
-                min(len(lines), number + _AROUND + 1),
-            ):
+            first, end = max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)
+            for near in range(first, end):
                 keep[near] = True
     # The first line may tell that the file is a program.
     if lines[0].startswith("#!"):
@@ -235,10 +227,10 @@ class Sentence(NamedTuple):
 def parts(view: TextView) -> tuple[Sentence, ...]:
     """Return the sentences of a file in order."""
     if view.is_code:
-        return tuple(_sentences_of_program(view.plain, view.lines_before))
+        return tuple(_read_program(view.plain, view.lines_before))
     if view.is_data:
-        return tuple(_sentences_of_data(view.plain, view.lines_before))
-    return _sentences_of_document(view.plain, view.lines_before)
+        return tuple(_read_data(view.plain, view.lines_before))
+    return _read_document(view.plain, view.lines_before)
 
 
 MAX_SENTENCE, _OVERLAP = 1_200, 300
@@ -269,71 +261,55 @@ def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], l
     the whole texts.
     """
     old, new = before.plain.split("\n"), after.plain.split("\n")
-    alike = sum(
-        1
-        for _ in itertools.takewhile(
-            lambda two: two[0] == two[1],
-            zip(old, new, strict=False),
-        )
-    )
-    most = min(len(old), len(new)) - alike
-    tail = zip(reversed(old), reversed(new), strict=False)
+    alike = _count_equal(zip(old, new, strict=False))
     # Lines of the common beginning must not count again at the end.
-    alike_last = sum(
-        1
-        for _ in itertools.takewhile(
-            lambda two: two[0] == two[1],
-            itertools.islice(tail, most),
-        )
-    )
-    if before.is_code:
-        divides_old, divides_new = (
-            [not line.strip() for line in old],
-            [not line.strip() for line in new],
-        )
-    else:
-        divides_old, divides_new = _divides(old), _divides(new)
-    start = next(
-        (number for number in range(alike - 1, -1, -1) if divides_new[number]),
-        0,
-    )
-    rest = next(
-        (
-            n
-            for n in range(alike_last, 0, -1)
-            if divides_old[len(old) - n] and divides_new[len(new) - n]
-        ),
-        0,
-    )
-    return _parts_of_lines(before, old, start, rest), _parts_of_lines(after, new, start, rest)
+    most = min(len(old), len(new)) - alike
+    backwards = zip(reversed(old), reversed(new), strict=False)
+    alike_last = _count_equal(itertools.islice(backwards, most))
+    divide = _find_blank_lines if before.is_code else _find_divisions
+    divides_old, divides_new = divide(old), divide(new)
+    start = next((number for number in range(alike - 1, -1, -1) if divides_new[number]), 0)
+    counts = range(alike_last, 0, -1)
+    rest = next((count for count in counts if divides_old[-count] and divides_new[-count]), 0)
+    return _read_lines(before, old, start, rest), _read_lines(after, new, start, rest)
 
 
-def _parts_of_lines(view: TextView, lines: list[str], start: int, rest: int) -> list[Sentence]:
+def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many of the pairs have two equal lines, up to the first that differs."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _read_lines(view: TextView, lines: list[str], start: int, rest: int) -> list[Sentence]:
     """Return the sentences from the line `start` to the last `rest` lines, and what the whole
     source hides.
     """
     text = "\n".join(lines[start : len(lines) - rest])
     if view.is_code:
-        return list(_sentences_of_program(text, view.lines_before + start))
+        return list(_read_program(text, view.lines_before + start))
     return [
         *_find_unseen(view.plain, view.lines_before),
-        *_blocks(text, view.lines_before + start),
+        *_read_blocks(text, view.lines_before + start),
     ]
 
 
-def _divides(lines: list[str]) -> list[bool]:
+def _find_blank_lines(lines: list[str]) -> list[bool]:
+    """Return for each line of a program whether it is blank."""
+    return [not line.strip() for line in lines]
+
+
+def _find_divisions(lines: list[str]) -> list[bool]:
     """Return for each line of a document whether it is blank and outside of code and
     front matter.
     """
-    fence, front, found = "", lines[0] == "---" and len(lines) > 1, []
+    fence, front, divides = "", lines[0] == "---" and len(lines) > 1, []
     for number, line in enumerate(lines):
         bare = line.strip()
-        found.append(not bare and not fence and not front)
+        divides.append(not bare and not fence and not front)
         if front:
             front = bare != "---" or number == 0
-        elif match := _fence(line):
-            fence = _fence_after(fence, match)
-    return found
+        elif match := _match_fence(line):
+            fence = _update_fence(fence, match)
+    return divides
 
 
 def _subtract(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sentence]:
@@ -347,12 +323,12 @@ def _subtract(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sent
     return left
 
 
-def _sentences_of_program(text: str, lines_before: int) -> Iterator[Sentence]:
+def _read_program(text: str, lines_before: int) -> Iterator[Sentence]:
     note: list[str] = []
     start = 0
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         bare = line.strip()
-        comment = _comment_text(bare)
+        comment = _read_comment(bare)
         if comment is not None:
             note.append(comment)
             start = start or number
@@ -365,45 +341,44 @@ def _sentences_of_program(text: str, lines_before: int) -> Iterator[Sentence]:
         yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
 
 
-def _sentences_of_data(text: str, lines_before: int) -> Iterator[Sentence]:
+def _read_data(text: str, lines_before: int) -> Iterator[Sentence]:
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         if bare := line.strip():
             yield from _split(TextPart.PROSE, bare, number)
 
 
-def _comment_text(line: str) -> str | None:
+def _read_comment(line: str) -> str | None:
     """Return the words of a comment or of a line of plain words, None for a statement."""
     if _BEFORE_NOTE.find(line) and (match := _PATTERNS["note"].search(line)):
         return match[1]
-    return (
-        line.strip("\"' ")
-        if line.count(" ") >= 3 and _PATTERNS["plain_line"].fullmatch(line)
-        else None
-    )
+    is_plain = line.count(" ") >= 3 and _PATTERNS["plain_line"].fullmatch(line)
+    return line.strip("\"' ") if is_plain else None
 
 
 _BEFORE_NOTE = PartFinder(("#", "//", "--", "*", ";", "rem"))
 """One of these stands before the words of a comment."""
 
 
-@lru_cache(maxsize=16)  # a document takes ten times its length
-def _sentences_of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
-    return (*_find_unseen(text, lines_before), *_blocks(text, lines_before))
+@lru_cache(maxsize=16)  # documents; each takes several times its length in memory
+def _read_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
+    return (*_find_unseen(text, lines_before), *_read_blocks(text, lines_before))
 
 
-def _fence(line: str) -> re.Match[str] | None:
+def _match_fence(line: str) -> re.Match[str] | None:
     # Both forms of a fence are looked for before the pattern is tried, since every line comes here.
     return _PATTERNS["fence"].match(line) if "```" in line or "~~~" in line else None
 
 
-def _fence_after(fence: str, match: re.Match[str]) -> str:
+def _update_fence(fence: str, match: re.Match[str]) -> str:
     """Return the fence that is open after a line with one; `fence`: the one that is open before it,
     or ''.
     """
-    return match[1] if not fence else "" if match[1].startswith(fence) else fence
+    if not fence:
+        return match[1]
+    return "" if match[1].startswith(fence) else fence
 
 
-def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
+def _read_blocks(text: str, lines_before: int) -> Iterator[Sentence]:
     fence, front = "", text.startswith("---\n")
     block: list[str] = []
     start, item_of = 0, _PATTERNS["item"].match
@@ -415,15 +390,15 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
             elif bare != "---" and bare:
                 yield from _split(TextPart.FRONT, bare, number)
             continue
-        match = _fence(line)
-        if match and (after := _fence_after(fence, match)) != fence:
+        match = _match_fence(line)
+        if match and (after := _update_fence(fence, match)) != fence:
             yield from _finish_block(block, start)
             block, fence = [], after
             continue
         if fence:
             if bare := line.strip():
                 yield Sentence(TextPart.CODE, bare, number)
-                if (note := _comment_text(bare)) is not None and note.count(" ") >= 3:
+                if (note := _read_comment(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
         bare = line.strip()
@@ -475,7 +450,9 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
     # Most blocks of an update are those of the version before; an endless one is not worth its
     # memory.
-    for piece in _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text):
+    for piece in (
+        _split_block(text) if len(text) <= MAX_SENTENCE else _split_block.__wrapped__(text)
+    ):
         yield Sentence(part, piece, line, program)
 
 
@@ -486,16 +463,14 @@ _LONGEST_ABBREVIATION = 12
 def _is_abbreviated(piece: str) -> bool:
     if not piece.rstrip().endswith((".", ":")):
         return False
-    return (
-        _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION))
-        is not None
-    )
+    start = max(0, len(piece) - _LONGEST_ABBREVIATION)
+    return _PATTERNS["abbreviation"].search(piece, start) is not None
 
 
 @lru_cache(maxsize=512)
-def _pieces(text: str) -> tuple[str, ...]:
+def _split_block(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
-    found: list[str] = []
+    sentences: list[str] = []
     rest = ""
     # Marks of bold text would hide the end of a sentence within them.
     text = text.replace("**", "")
@@ -508,9 +483,9 @@ def _pieces(text: str) -> tuple[str, ...]:
         if (_is_abbreviated(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
-        found.append(rest.strip())
+        sentences.append(rest.strip())
         rest = ""
-    return tuple(filter(None, (*found, rest.strip())))
+    return tuple(filter(None, (*sentences, rest.strip())))
 
 
 def _find_unseen(text: str, lines_before: int) -> Iterator[Sentence]:
@@ -519,17 +494,13 @@ def _find_unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         return
     # What a code block shows is seen. Its line breaks stay, so that line numbers are right.
     if "`" in text or "~~~" in text:
-        text = _PATTERNS["shown"].sub(
-            lambda match: "\n" * match[0].count("\n"),
-            text,
-        )
+        text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
     for pattern, part, may_match in _SOURCE_ONLY:
         for match in pattern.finditer(text) if may_match(text) else ():
             hidden_text = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if hidden_text:
-                yield Sentence(
-                    part, hidden_text, lines_before + text.count("\n", 0, match.start()) + 1
-                )
+                line = lines_before + text.count("\n", 0, match.start()) + 1
+                yield Sentence(part, hidden_text, line)
 
 
 _HIDES = Alternatives(_TABLE.join([source]) for source in _TABLE.data["parts"]["hides"])

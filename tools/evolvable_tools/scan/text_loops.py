@@ -1,7 +1,7 @@
 """The loops of the scan over texts: those of `search/_scoring.c`, or the same in Python where no
 compiler was at hand.
 
-Both give the same; those in C take a tenth of the time.
+Both give the same results; those in C are faster.
 """
 
 import itertools
@@ -15,7 +15,7 @@ _KnownWord = Sequence[Any]
 
 
 class PartFinderInPython:
-    """Texts that are looked for, all of them at once."""
+    """A set of texts that are looked for, all of them at once."""
 
     def __init__(self, parts: tuple[str, ...]) -> None:
         """Raise ValueError for an empty part, and for more than 65,535 parts."""
@@ -41,16 +41,8 @@ def places_of(
     places = set(others).union(*[word[1] for word in words])
     places.update([first * pair + other for first, other in itertools.pairwise(hashes)])
     # The first word has the edge before it and before that.
-    places.update(
-        [
-            first * gap + other
-            for first, other in zip(
-                [edge, *hashes],
-                hashes[1:-1],
-                strict=False,
-            )
-        ]
-    )
+    one_apart = zip([edge, *hashes], hashes[1:-1], strict=False)
+    places.update([first * gap + other for first, other in one_apart])
     return {place & PLACES - 1 for place in places}
 
 

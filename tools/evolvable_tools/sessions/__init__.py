@@ -1,7 +1,7 @@
 """The session: a client's transcript as redacted spans, each with the origin of its text.
 
 Begin with `read_session`, which gives a `Session` of `Span`s, and `list_sessions`. `Origin` says
-who wrote a span; code that decides anything by a text asks it first. A transcript is hostile input.
+who wrote a span. Code that decides anything by a text asks it first. A transcript is hostile input.
 """
 
 from evolvable_store import late_names

@@ -1,7 +1,7 @@
 """Copies of a session's lines in other files: a client that resumes or forks a session writes its
 lines again.
 
-A typed message and a call have a key in every file that has them; the first session that was read
+A typed message and a call have a key in every file that has them. The first session that was read
 with a key owns it. What stands between two of them belongs to the first.
 """
 
@@ -23,15 +23,15 @@ MAX_ROW = 200
 
 # Keys are stored for every message that was ever read, so each byte counts.
 _KEY_BYTES = 6
-"""Of a key: with 300,000 stored ones, one of 900 million others is taken for a copy by chance."""
+"""Bytes of a key. With 300,000 stored ones, one of 900 million others is a copy by chance."""
 
 
 def row_key(piece: RawPiece, row: str | None) -> int | None:
     """Return the key of a typed message or of a call, None for another piece and where no name is
     unique.
 
-    row: the name of its line. The text belongs to the key: a line with the name of another one and
-    other words is no copy, so that no file can take a session's lines away by naming them.
+    row: the name of its line. The text is part of the key, so a line with the name of another one
+    and other words is no copy. Else a file could take a session's lines away by naming them.
     """
     name = row
     if piece.input is not None and piece.call_id and len(piece.call_id) >= MIN_UNIQUE:
@@ -40,9 +40,8 @@ def row_key(piece: RawPiece, row: str | None) -> int | None:
         return None
     arguments = json.dumps(piece.input, sort_keys=True, default=str)
     text = "\0".join((name, piece.tool or "", piece.text, arguments))
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_KEY_BYTES).digest(), "big"
-    )
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_KEY_BYTES).digest()
+    return int.from_bytes(digest, "big")
 
 
 def keys_of(session: Session) -> list[int]:
@@ -69,9 +68,6 @@ def mark_copies(session: Session, foreign: Collection[int]) -> Session:
             copied[span.agent] = span.key in foreign
         before = copied.get(span.agent, before)
         spans.append(replace(span, copied=True) if before else span)
-    paid = sum(span.tokens for span in spans if span.copied)
-    return replace(
-        session,
-        spans=tuple(spans),
-        tokens=None if session.tokens is None else session.tokens - paid,
-    )
+    copied_tokens = sum(span.tokens for span in spans if span.copied)
+    tokens = None if session.tokens is None else session.tokens - copied_tokens
+    return replace(session, spans=tuple(spans), tokens=tokens)

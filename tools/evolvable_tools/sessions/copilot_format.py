@@ -20,7 +20,7 @@ from evolvable_tools.sessions.transcript_formats import (
 )
 
 COPILOT_TYPES = frozenset(TABLES["types"]["copilot"].split())
-"""Types of events that are read; others are skipped."""
+"""Types of events that are read. Others are skipped."""
 
 _TYPED = frozenset((None, "user"))
 """Sources of the messages in a person's name that a person typed: skills, other agents and the
@@ -54,31 +54,29 @@ class CopilotFormat(TranscriptFormat):
         )
         context = as_mapping(data.get("context"))
         session = data.get("sessionId") if kind == "session.start" else None
-        self._learn({"session_id": session, "cwd": context.get("cwd")}, base)
+        self._learn_session({"session_id": session, "cwd": context.get("cwd")}, base)
         self.about.commit = self.about.commit or as_text(context.get("headCommit")) or ""
         if kind == "user.message":
-            yield from typed_once(self._user(data, base))
+            yield from typed_once(self._read_user(data, base))
         elif kind == "assistant.message":
-            yield from self._assistant(data, base)
+            yield from self._read_assistant(data, base)
         elif kind == "tool.execution_complete":
             failed = data.get("success") is not True
             text = as_mapping(data.get("error")).get("message") if failed else None
             text = as_text(text) or as_text(as_mapping(data.get("result")).get("content")) or ""
-            yield self._result(as_text(data.get("toolCallId")), text, failed, base)
+            yield self._make_result(as_text(data.get("toolCallId")), text, failed, base)
         else:
-            yield from self._event(kind, data, base)
+            yield from self._read_event(kind, data, base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return (
-            as_mapping(record.get("data"))
-            if record.get("type") in ("user.message", "assistant.message")
-            else None
-        )
+        if record.get("type") not in ("user.message", "assistant.message"):
+            return None
+        return as_mapping(record.get("data"))
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
 
-    def _user(self, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_user(self, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield a message in a person's name.
 
         What hooks added to it stands in the events of the hooks.
@@ -93,7 +91,7 @@ class CopilotFormat(TranscriptFormat):
         else:
             yield base.copy(text=text)
 
-    def _assistant(self, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_assistant(self, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         base.model = as_text(data.get("model"))
         if base.agent is None:
             self.about.model = base.model or self.about.model
@@ -102,19 +100,16 @@ class CopilotFormat(TranscriptFormat):
         for call in map(as_mapping, as_list(data.get("toolRequests"))):
             if tool := as_text(call.get("name")):
                 arguments = parse_arguments("arguments", call.get("arguments"))
-                yield self._call(as_text(call.get("toolCallId")), tool, arguments, base)
+                yield self._make_call(as_text(call.get("toolCallId")), tool, arguments, base)
 
-    def _event(self, kind: str, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_event(self, kind: str, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         if kind == "skill.invoked":
             skill = as_text(data.get("name"))
             yield base.copy(
                 origin=Origin.SKILL, text=as_text(data.get("content")) or "", skill=skill
             )
         elif kind == "session.compaction_complete":
-            yield base.copy(
-                origin=Origin.ASSISTANT,
-                text=as_text(data.get("summaryContent")) or "",
-            )
+            yield base.copy(origin=Origin.ASSISTANT, text=as_text(data.get("summaryContent")) or "")
         elif kind == "hook.end":
             yield base.copy(
                 text=as_text(as_mapping(data.get("output")).get("additionalContext")) or ""
@@ -130,17 +125,16 @@ class CopilotFormat(TranscriptFormat):
                 base.agent or call, name=as_text(data.get("agentName")) or "", call_id=call
             )
         elif kind == "session.usage_record":
-            self._count(as_mapping(data.get("usage")))
+            self._count_tokens(as_mapping(data.get("usage")))
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
-        read = usage.get("cacheReadTokens")
+    def _count_tokens(self, usage: Mapping[str, Any]) -> None:
+        cached = usage.get("cacheReadTokens")
         paid = [
             count for key in ("inputTokens", "outputTokens") if type(count := usage.get(key)) is int
         ]
         if paid:
-            self.about.tokens = (self.about.tokens or 0) + max(
-                0, sum(paid) - (read if type(read) is int else 0)
-            )
+            spent = max(0, sum(paid) - (cached if type(cached) is int else 0))
+            self.about.tokens = (self.about.tokens or 0) + spent
 
     def _runs_on(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call starts a command: `read_bash` shows more of any that takes long."""

@@ -19,7 +19,7 @@ from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import ClaudeCodeFormat, typed_once
 
 DROID_TYPES = frozenset(TABLES["types"]["droid"].split())
-"""Types of lines that are read; others are skipped."""
+"""Types of lines that are read. Others are skipped."""
 
 _STARTS = "task-invocations.json"
 """The file in Droid's folder in which it notes each start of a subagent, with the id of the
@@ -51,17 +51,14 @@ class DroidFormat(ClaudeCodeFormat):
     def learn_from_notes(self, path: Path) -> None:
         notes_path = path.parent.parent.parent / _STARTS
         try:
-            starts = as_mapping(
-                parse_json(read_regular(notes_path, MAX_STARTS).decode("utf-8", "replace"))
-            )
+            text = read_regular(notes_path, MAX_STARTS).decode("utf-8", "replace")
         except (OSError, ValueError):
             return
+        starts = as_mapping(parse_json(text))
         for start in map(as_mapping, as_list(starts.get("invocations"))):
             if start.get("childSessionId") == path.stem:
-                name, call = (
-                    as_text(start.get("subagentType")) or "",
-                    as_text(start.get("parentToolUseId")) or "",
-                )
+                name = as_text(start.get("subagentType")) or ""
+                call = as_text(start.get("parentToolUseId")) or ""
                 self.about.learn_subagent(path.stem, name=name, call_id=call)
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
@@ -74,7 +71,7 @@ class DroidFormat(ClaudeCodeFormat):
         base = RawPiece(
             "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent
         )
-        self._learn(
+        self._learn_session(
             {**record, "sessionId": record.get("id") if kind == "session_start" else None},
             base,
             "sessionId",
@@ -84,11 +81,11 @@ class DroidFormat(ClaudeCodeFormat):
         elif message.get("visibility") == _UNSEEN:
             return
         elif message.get("role") == "assistant":
-            yield from self._assistant({**message, "model": message.get("modelId")}, base)
+            yield from self._read_assistant({**message, "model": message.get("modelId")}, base)
         elif message.get("visibility") == "llm_only":
             yield base.copy(text=text_of(message.get("content")))
         elif message.get("role") == "user":
-            yield from typed_once(self._user({"message": message}, base))
+            yield from typed_once(self._read_user({"message": message}, base))
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         message = record.get("message")

@@ -18,7 +18,7 @@ from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
 GEMINI_TYPES = frozenset(TABLES["types"]["gemini"].split())
-"""Types of messages that are read; others are skipped."""
+"""Types of messages that are read. Others are skipped."""
 
 _START = "invoke_agent"
 """The tool that starts a subagent."""
@@ -30,7 +30,6 @@ any.
 
 _WRAP = ("<untrusted_context>\n", "\n</untrusted_context>")
 """What the client writes around the answers of MCP servers."""
-
 
 _CHATS, _SESSION, _BEGUN = "chats", "session-", 8
 """The folder of sessions, how the name of a session's file begins, and how many characters of its
@@ -70,20 +69,23 @@ class GeminiFormat(TranscriptFormat):
         """Return the lines with each message once: as it was written last, where it was written
         first.
         """
-        found: list[Mapping[str, Any]] = []
+        whole_lines: list[Mapping[str, Any]] = []
         places: dict[str, int] = {}
         for line in lines:
-            put = as_list(as_mapping(line.get(_PATCH)).get("messages"))
+            patched = as_list(as_mapping(line.get(_PATCH)).get("messages"))
             if as_text(line.get("id")) is None:
-                found.append(line)
-            for message in ({**as_mapping(item), _PATCH: True} for item in put) if put else (line,):
+                whole_lines.append(line)
+            messages: list[Mapping[str, Any]] = [
+                {**as_mapping(item), _PATCH: True} for item in patched
+            ]
+            for message in messages or [line]:
                 name = as_text(message.get("id"))
                 if name in places:
-                    found[places[name]] = {**found[places[name]], **message}
+                    whole_lines[places[name]] = {**whole_lines[places[name]], **message}
                 elif name is not None:
-                    places[name] = len(found)
-                    found.append(message)
-        return found
+                    places[name] = len(whole_lines)
+                    whole_lines.append(message)
+        return whole_lines
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         kind = record.get("type")
@@ -94,11 +96,11 @@ class GeminiFormat(TranscriptFormat):
             self._agent = as_text(record.get("sessionId")) or "subagent"
         at = parse_moment(record.get("timestamp") or record.get("startTime"))
         base = RawPiece("system", Origin.MEMORY, "", at, agent=self._agent)
-        self._learn(record, base, "sessionId")
+        self._learn_session(record, base, "sessionId")
         if kind == "user":
-            yield from typed_once(self._user(record, base))
+            yield from typed_once(self._read_user(record, base))
         elif kind == "gemini":
-            yield from self._model(record, base)
+            yield from self._read_model(record, base)
         elif not about:
             yield base.copy(text=text_of(record.get("content")))
 
@@ -124,20 +126,19 @@ class GeminiFormat(TranscriptFormat):
             for file in sorted(path.parent.glob(f"{glob.escape(begun)}*/*.jsonl")):
                 yield file.stem[:80], file
 
-    def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield what a person typed, apart from it what hooks and the client added, and results of
         calls.
         """
         content, displayed = record.get("content"), record.get("displayContent")
         parts = content if isinstance(content, list) else [content]
-        typed = [
-            text_of(part) for part in (displayed if isinstance(displayed, list) else [displayed])
-        ]
+        displayed_parts = displayed if isinstance(displayed, list) else [displayed]
+        typed = [text_of(part) for part in displayed_parts]
         for part in parts:
             answer = as_mapping(as_mapping(part).get("functionResponse"))
             text = text_of(part)
             if answer:
-                yield from self._answer(answer, "", base)
+                yield from self._read_answer(answer, "", base)
             elif base.agent is not None:
                 yield base.copy(origin=Origin.ASSISTANT, text=text)
             elif text in typed or (displayed is None and record.get(_PATCH) is not True):
@@ -145,16 +146,16 @@ class GeminiFormat(TranscriptFormat):
             else:
                 yield base.copy(text=text)
 
-    def _model(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_model(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         base.model = self.about.model = as_text(record.get("model")) or self.about.model
-        self._count(as_mapping(record.get("tokens")))
+        self._count_tokens(as_mapping(record.get("tokens")))
         if text := text_of(record.get("content")):
             yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
         for call in map(as_mapping, as_list(record.get("toolCalls"))):
             identity, status = as_text(call.get("id")), str(call.get("status"))
             if tool := as_text(call.get("name")):
                 started = as_mapping(call.get("args"))
-                yield self._call(identity, tool, started, base)
+                yield self._make_call(identity, tool, started, base)
                 if tool == _START and (agent := as_text(call.get("agentId"))):
                     name = as_text(started.get("agent_name")) or ""
                     self.about.learn_subagent(agent[:80], name=name, call_id=identity or "")
@@ -165,9 +166,11 @@ class GeminiFormat(TranscriptFormat):
             if not answers and (text := text_of(call.get("resultDisplay"))):
                 answers = [{"response": {"output": text}}]
             for answer in answers:
-                yield from self._answer({"id": identity, **answer}, status, base)
+                yield from self._read_answer({"id": identity, **answer}, status, base)
 
-    def _answer(self, answer: Mapping[str, Any], status: str, base: RawPiece) -> Iterator[RawPiece]:
+    def _read_answer(
+        self, answer: Mapping[str, Any], status: str, base: RawPiece
+    ) -> Iterator[RawPiece]:
         """Yield the result of a call, once: it stands beside the call, and in a message to the
         model.
         """
@@ -179,13 +182,12 @@ class GeminiFormat(TranscriptFormat):
         text = text_of(response.get("error", response.get("output")))
         text = text.removeprefix(_WRAP[0]).removesuffix(_WRAP[1])
         failed = "error" in response or status in ("error", "cancelled")
-        yield self._result(
+        yield self._make_result(
             call, text, failed, base.copy(model=None), unknown=as_text(answer.get("name"))
         )
 
-    def _count(self, tokens: Mapping[str, Any]) -> None:
+    def _count_tokens(self, tokens: Mapping[str, Any]) -> None:
         total, cached = tokens.get("total"), tokens.get("cached")
         if type(total) is int:
-            self.about.tokens = (
-                (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
-            )
+            spent = total - (cached if type(cached) is int else 0)
+            self.about.tokens = (self.about.tokens or 0) + spent

@@ -7,9 +7,8 @@ from typing import Any, BinaryIO, Protocol
 from evolvable_store import regular_file
 from evolvable_tools.sessions.session import parse_json
 
-# A bound for the memory that one line may take.
 MAX_LINE = 32 * 1024 * 1024
-"""Bytes of a line that is read; a longer one is left out."""
+"""Bytes of a line that is read: a bound for memory. A longer line is left out."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -26,17 +25,17 @@ def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str,
     A last line without a line end counts when it is whole JSON. Raises OSError.
     """
     with open(path, "rb", opener=regular_file) as file:
-        for line in _lines(file):
-            found = _object(line)
+        for line in _read_lines(file):
+            record = _parse_object(line)
             # A half written last line is not hashed: it will differ when the client has finished
             # it.
-            if hasher is not None and (found is not None or line.endswith(b"\n")):
+            if hasher is not None and (record is not None or line.endswith(b"\n")):
                 hasher.update(line.rstrip(b"\r\n") + b"\n")
-            if found is not None:
-                yield found
+            if record is not None:
+                yield record
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     first = True
     while line := file.readline(MAX_LINE):
         if len(line) == MAX_LINE and not line.endswith(b"\n"):
@@ -48,6 +47,6 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         first = False
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
-    found = parse_json(line.decode("utf-8", "replace").removeprefix("\ufeff"))
-    return found if isinstance(found, dict) else None
+def _parse_object(line: bytes) -> dict[str, Any] | None:
+    value = parse_json(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+    return value if isinstance(value, dict) else None

@@ -18,7 +18,7 @@ from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
 KIMI_TYPES = frozenset(TABLES["types"]["kimi"].split())
-"""Types of lines that are read; others are skipped: some repeat the messages, some hold the prompts
+"""Types of lines that are read. Others are skipped: some repeat the messages, some hold the prompts
 of the client.
 """
 
@@ -33,12 +33,11 @@ def is_kimi(record: Mapping[str, Any]) -> bool:
 
 
 def session_name(path: Path) -> str | None:
-    """Return the session that a file of Kimi Code belongs to, by its folder; None for
-    another file.
+    """Return the session that a file of Kimi Code belongs to, by its folder; None for another
+    file.
     """
-    return (
-        path.parents[2].name if path.name == _FILE and path.parent.parent.name == _AGENTS else None
-    )
+    is_agents = path.name == _FILE and path.parent.parent.name == _AGENTS
+    return path.parents[2].name if is_agents else None
 
 
 def is_subagent_file(path: Path) -> bool:
@@ -57,11 +56,11 @@ class KimiFormat(TranscriptFormat):
             return
         at = moment_of(record.get("time") or record.get("created_at"))
         base = RawPiece("system", Origin.MEMORY, "", at, agent=self._agent)
-        self._learn(as_mapping(record.get("environmentDisclosure")), base)
+        self._learn_session(as_mapping(record.get("environmentDisclosure")), base)
         if kind == "context.append_message":
-            yield from typed_once(self._message(as_mapping(record.get("message")), base))
+            yield from typed_once(self._read_message(as_mapping(record.get("message")), base))
         elif kind == "context.append_loop_event":
-            yield from self._event(as_mapping(record.get("event")), base)
+            yield from self._read_event(as_mapping(record.get("event")), base)
         elif kind == "context.apply_compaction":
             yield base.copy(origin=Origin.ASSISTANT, text=text_of(record.get("summary")))
         elif kind == "turn.ended" and record.get("reason") != "completed":
@@ -69,7 +68,7 @@ class KimiFormat(TranscriptFormat):
                 text=f"[The turn was aborted: {as_text(record.get('reason')) or 'nobody says why'}]"
             )
         elif kind == "usage.record":
-            self._count(record)
+            self._count_tokens(record)
         elif kind == "profile.bind" and self._agent is not None:
             self.about.learn_subagent(self._agent, name=as_text(record.get("profileName")) or "")
 
@@ -91,36 +90,33 @@ class KimiFormat(TranscriptFormat):
                 if is_subagent_file(file):
                     yield file.parent.name[:80], file
 
-    def _message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind, text = as_mapping(message.get("origin")).get("kind"), text_of(message.get("content"))
-        if (
-            message.get("role") == "assistant"
-            or kind == "compaction_summary"
-            or (base.agent and kind == "user")
-        ):
+        is_models = message.get("role") == "assistant" or kind == "compaction_summary"
+        if is_models or (base.agent and kind == "user"):
             yield base.copy(origin=Origin.ASSISTANT, text=text)
         elif kind == "user":
             yield from split_typed(text, base)
         else:
             yield base.copy(text=text)
 
-    def _event(self, event: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_event(self, event: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind, call = event.get("type"), as_text(event.get("toolCallId"))
         if kind == "content.part" and (text := text_of(event.get("part"))):
             yield base.copy(
                 role="assistant", origin=Origin.ASSISTANT, text=text, model=self.about.model
             )
         elif kind == "tool.call" and (tool := as_text(event.get("name"))):
-            yield self._call(
+            yield self._make_call(
                 call, tool, as_mapping(event.get("args")), base.copy(model=self.about.model)
             )
         elif kind == "tool.result":
             result = as_mapping(event.get("result"))
-            yield self._result(
+            yield self._make_result(
                 call, text_of(result.get("output")), result.get("isError") is True, base
             )
 
-    def _count(self, record: Mapping[str, Any]) -> None:
+    def _count_tokens(self, record: Mapping[str, Any]) -> None:
         self.about.model = as_text(record.get("model")) or self.about.model
         usage = as_mapping(record.get("usage"))
         keys = ("inputOther", "inputCacheCreation", "output")

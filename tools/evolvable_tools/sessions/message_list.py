@@ -38,34 +38,36 @@ class MessageListFormat(TranscriptFormat):
         base = RawPiece(
             "system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at"))
         )
-        self._learn(record, base)
+        self._learn_session(record, base)
         if role == "assistant":
             self.about.model = as_text(record.get("model")) or self.about.model
-            yield from self._assistant(record, content, base.copy(model=self.about.model))
+            yield from self._read_assistant(record, content, base.copy(model=self.about.model))
         elif role in ("tool", "function"):
-            yield self._message_result(as_text(record.get("tool_call_id")), content, record, base)
+            yield self._read_message_result(
+                as_text(record.get("tool_call_id")), content, record, base
+            )
         elif role == "user":
-            yield from typed_once(self._user(record, content, base))
+            yield from typed_once(self._read_user(record, content, base))
         else:
             yield base.copy(text=text_of(content))
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return record if record.get("role") in ("user", "assistant") else None
 
-    def _assistant(
+    def _read_assistant(
         self, record: Mapping[str, Any], content: object, base: RawPiece
     ) -> Iterator[RawPiece]:
         for block in content if isinstance(content, list) else [content]:
             fields = as_mapping(block)
             if fields.get("type") == "tool_use":
-                yield self._function_call(fields, fields.get("input"), fields, base)
+                yield self._read_function_call(fields, fields.get("input"), fields, base)
             elif text := text_of(block):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
         for call in map(as_mapping, as_list(record.get("tool_calls"))):
             function = as_mapping(call.get("function"))
-            yield self._function_call(call, function.get("arguments"), function, base)
+            yield self._read_function_call(call, function.get("arguments"), function, base)
 
-    def _function_call(
+    def _read_function_call(
         self,
         call: Mapping[str, Any],
         arguments: object,
@@ -73,18 +75,18 @@ class MessageListFormat(TranscriptFormat):
         base: RawPiece,
     ) -> RawPiece:
         name = as_text(function.get("name")) or "unknown"
-        return self._call(
+        return self._make_call(
             as_text(call.get("id")), name, parse_arguments("arguments", arguments), base
         )
 
-    def _user(
+    def _read_user(
         self, record: Mapping[str, Any], content: object, base: RawPiece
     ) -> Iterator[RawPiece]:
         claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
         for block in content if isinstance(content, list) else [content]:
             fields = as_mapping(block)
             if fields.get("type") == "tool_result":
-                yield self._message_result(
+                yield self._read_message_result(
                     as_text(fields.get("tool_use_id")), fields.get("content"), fields, base
                 )
             elif claimed is not Origin.USER:
@@ -96,10 +98,10 @@ class MessageListFormat(TranscriptFormat):
         """Yield the parts of a text in a person's name."""
         yield from split_typed(text, base)
 
-    def _message_result(
+    def _read_message_result(
         self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece
     ) -> RawPiece:
         failed = fields.get("is_error") is True
-        return self._result(
+        return self._make_result(
             call, text_of(content), failed, base, unknown=as_text(fields.get("name"))
         )

@@ -39,7 +39,7 @@ MAX_LISTED = 1_000
 """Sessions of one database that are listed, those that changed last."""
 
 _TYPES = frozenset(TABLES["types"]["opencode"].split())
-"""Types of parts that are known; others are counted and skipped."""
+"""Types of parts that are known. Others are counted and skipped."""
 
 _QUERIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _ROWS, _STATE = (_QUERIES["family"] + _QUERIES[name] for name in ("rows", "state"))
@@ -48,9 +48,9 @@ _LATEST, _LISTED = _QUERIES["latest"], _QUERIES["listed"]
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """How a session in a database is.
+    """The size of a session in a database, and when it changed.
 
-    size: characters of its parts; changed: milliseconds since 1970.
+    size: characters of its parts. changed: milliseconds since 1970.
     """
 
     size: int
@@ -69,14 +69,14 @@ def split_database_path(path: Path) -> tuple[Path, str | None] | None:
 
 
 def stored_state(path: Path) -> StoredState | None:
-    """Return how the session is that a path names in a database, None for another path.
+    """Return the state of the session that a path names in a database, None for another path.
 
     Raises NoTranscript, TranscriptNotRead.
     """
     location = split_database_path(path)
     if location is None:
         return None
-    rows = _rows(location[0], location[1], _STATE)
+    rows = _read_rows(location[0], location[1], _STATE)
     changed, size = rows[0][1:]
     if not isinstance(changed, int):
         raise NoTranscript(
@@ -112,7 +112,7 @@ def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[
     Raises NoTranscript for no such session or another database, TranscriptNotRead for one that is
     locked.
     """
-    rows = _rows(database, session, _ROWS)
+    rows = _read_rows(database, session, _ROWS)
     if not rows:
         raise NoTranscript(
             f"{ascii(database.name)} has no such session.", "`evolvable sessions` lists them."
@@ -132,14 +132,14 @@ def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[
         }
 
 
-def _rows(database: Path, session: str | None, query: str) -> list[tuple[Any, ...]]:
+def _read_rows(database: Path, session: str | None, query: str) -> list[tuple[Any, ...]]:
     """Return the rows of one read transaction within the limits, the id of the session
     before each.
     """
     try:
         with foreign_database(database, LIMITS) as opened:
-            found = session or next((row[0] for row in opened.rows(_LATEST)), None)
-            return [(found, *row) for row in opened.rows(query, found)] if found else []
+            chosen = session or next((row[0] for row in opened.rows(_LATEST)), None)
+            return [(chosen, *row) for row in opened.rows(query, chosen)] if chosen else []
     except ForeignDatabaseInvalid as error:
         raise NoTranscript(str(error), "Name opencode.db, or a shorter session of it.") from None
     except ForeignDatabaseBusy as error:
@@ -161,15 +161,15 @@ class OpenCodeFormat(TranscriptFormat):
         if kind not in _TYPES:
             return
         base = RawPiece("system", Origin.MEMORY, "", moment_of(record.get("at")), agent=agent)
-        self._learn({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
+        self._learn_session({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
         if agent is not None:
             self.about.learn_subagent(
                 agent, name=as_text(message.get("agent")) or as_text(message.get("mode")) or ""
             )
         if kind == "tool":
-            yield from self._tool(part, base)
+            yield from self._read_tool(part, base)
         elif kind == "text" and (text := as_text(part.get("text"))):
-            yield from self._text(text, part, message, str(record.get("message_id")), base)
+            yield from self._read_text(text, part, message, str(record.get("message_id")), base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         part = as_mapping(record.get("part"))
@@ -180,7 +180,7 @@ class OpenCodeFormat(TranscriptFormat):
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
 
-    def _text(
+    def _read_text(
         self,
         text: str,
         part: Mapping[str, Any],
@@ -197,20 +197,20 @@ class OpenCodeFormat(TranscriptFormat):
         elif part.get("synthetic") is True or message.get("role") != "user":
             yield base.copy(text=text)
         else:
-            for piece in typed_once(split_typed(_as_typed(text), base)):
+            for piece in typed_once(split_typed(_unquote(text), base)):
                 # A message has several text parts; only the first one opens a turn.
                 piece.typed = piece.typed and identity not in self._opened
                 self._opened.add(identity)
                 yield piece
 
-    def _tool(self, part: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_tool(self, part: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         state, call = as_mapping(part.get("state")), as_text(part.get("callID"))
-        yield self._call(
+        yield self._make_call(
             call, as_text(part.get("tool")) or "unknown", as_mapping(state.get("input")), base
         )
         if state.get("status") in ("completed", "error"):
             failed = state["status"] == "error"
-            yield self._result(
+            yield self._make_result(
                 call, str(state.get("error" if failed else "output") or ""), failed, base
             )
 
@@ -218,7 +218,7 @@ class OpenCodeFormat(TranscriptFormat):
 _WORD_OF_A_SHELL = re.compile(r'\A"((?:[^"\\]|\\.)*)"(?=\n|\Z)', re.DOTALL)
 
 
-def _as_typed(text: str) -> str:
+def _unquote(text: str) -> str:
     """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation
     marks.
     """

@@ -22,15 +22,12 @@ from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.kimi_format import session_name
 from evolvable_tools.sessions.message_list import MessageListFormat
-from evolvable_tools.sessions.opencode import (
-    OpenCodeFormat,
-    read_opencode,
-    split_database_path,
-)
+from evolvable_tools.sessions.opencode import OpenCodeFormat, read_opencode, split_database_path
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.readers import reader_of
 from evolvable_tools.sessions.session import (
     NoTranscript,
+    Origin,
     RawPiece,
     Session,
     SessionHeading,
@@ -93,26 +90,26 @@ def read_session(
     content}.
 
     The work of a subagent in its own file comes at the place of its start. Broken, unknown and half
-    written lines are left out. Raises NoTranscript for what is no transcript or is not there,
-    TranscriptNotRead for what cannot be read now, UnreadableMessages, and OSError when the disk
-    fails in the middle.
+    written lines are left out. Raises NoTranscript for what is no transcript or is not there, and
+    TranscriptNotRead for what cannot be read now. Raises UnreadableMessages, and OSError when the
+    disk fails in the middle.
     """
     digest = hashlib.sha256()
     if isinstance(source, Path | str):
         path = Path(source)
-        name, stem = ascii(path.name), _stem(path)
+        name, stem = ascii(path.name), _find_stem(path)
         reader, pieces = _open_transcript(path, digest)
-        pieces = _with_subagents(path, pieces, digest, reader)
+        pieces = _insert_subagents(path, pieces, digest, reader)
     else:
         name, stem = "The list of messages", ""
         reader = MessageListFormat()
-        pieces = _read(reader, _hash_messages(source, digest))
+        pieces = _read_pieces(reader, _hash_messages(source, digest))
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
     check_readable(reader.about, name)
-    return _session(
+    return _make_session(
         reader.about,
-        tuple(_spans(_redact_again(redacted, stream))),
+        tuple(_make_spans(_redact_again(redacted, stream))),
         stream,
         digest.hexdigest(),
         stem,
@@ -128,14 +125,14 @@ def outline(path: Path) -> Outline:
     reader, pieces = _open_transcript(path, digest)
     typed: list[int | None] = []
     first = ""
-    for piece in _with_subagents(path, pieces, digest, reader):
+    for piece in _insert_subagents(path, pieces, digest, reader):
         if piece.typed:
             # None for a message without a key: it still counts as a turn of this session.
             typed.append(piece.key)
         if not first and piece.role == "user":
             first = piece.text[:READ]
     check_readable(reader.about, ascii(path.name))
-    about, identity = reader.about, _session_id(reader.about, _stem(path))
+    about, identity = reader.about, _choose_session_id(reader.about, _find_stem(path))
     reviewing = about.reviewing or is_reviewing(first, about.project)
     return Outline(
         about.client,
@@ -155,11 +152,11 @@ def _open_transcript(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterato
     """
     if (location := split_database_path(path)) is not None:
         opencode = OpenCodeFormat()
-        return opencode, _read(opencode, read_opencode(*location, digest))
+        return opencode, _read_pieces(opencode, read_opencode(*location, digest))
     try:
         document = read_document(path, digest) if path.suffix == ".json" else None
         if document is not None:
-            return document[0], _read(*document)
+            return document[0], _read_pieces(*document)
         # The first lines decide on the format and are then read again through `chain`, not from the
         # disk.
         lines = read_records(path, digest)
@@ -171,10 +168,12 @@ def _open_transcript(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterato
         raise kind(f"{ascii(path.name)} cannot be read: {why}.", hint) from None
     reader = reader_of(first)
     reader.learn_from_notes(path)
-    return reader, _read(reader, chain(first, lines))
+    return reader, _read_pieces(reader, chain(first, lines))
 
 
-def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
+def _read_pieces(
+    reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]
+) -> Iterator[RawPiece]:
     """Yield the pieces of lines, each line once: clients write earlier ones again when they compact
     or resume.
     """
@@ -224,13 +223,13 @@ def _hash_messages(
             yield message
 
 
-def _with_subagents(
+def _insert_subagents(
     path: Path, pieces: Iterator[RawPiece], digest: Any, reader: TranscriptFormat
 ) -> Iterator[RawPiece]:
     """Yield a file's pieces, and what each subagent noted in a file of its own, whole, where it was
     begun.
     """
-    waiting = sorted(_subagents(path, digest, reader), key=lambda found: found[0])
+    waiting = sorted(_read_subagents(path, digest, reader), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
             yield from waiting.pop(0)[1]
@@ -239,14 +238,14 @@ def _with_subagents(
         yield from rest
 
 
-def _subagents(
+def _read_subagents(
     path: Path, digest: Any, session: TranscriptFormat
 ) -> Iterator[tuple[str, list[RawPiece]]]:
     about = session.about
     for agent, file in session.subagent_files(path):
         reader = type(session)(agent)
         try:
-            pieces = list(_read(reader, read_records(file, digest)))
+            pieces = list(_read_pieces(reader, read_records(file, digest)))
         except OSError as error:
             if may_pass(error):
                 raise TranscriptNotRead(
@@ -288,12 +287,9 @@ def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
         piece.text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None)
     if piece.input is not None:
         piece.input = stream.redact_value(piece.input)
-    piece.tool, piece.call_id = _name(piece.tool), _name(piece.call_id)
-    piece.model, piece.skill, piece.agent = (
-        _name(piece.model),
-        _name(piece.skill),
-        _name(piece.agent),
-    )
+    piece.tool, piece.call_id = _clean_name(piece.tool), _clean_name(piece.call_id)
+    piece.model, piece.skill = _clean_name(piece.model), _clean_name(piece.skill)
+    piece.agent = _clean_name(piece.agent)
     return piece
 
 
@@ -302,10 +298,8 @@ def _redact_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterato
     worth keeping.
     """
     for piece in pieces:
-        piece.text, piece.input = (
-            _short(stream.redact_known(piece.text)),
-            stream.redact_known_in_value(piece.input),
-        )
+        piece.text = _shorten(stream.redact_known(piece.text))
+        piece.input = stream.redact_known_in_value(piece.input)
         yield piece
 
 
@@ -314,7 +308,7 @@ _CARRIED = attrgetter(
 )
 
 
-def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
+def _make_spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
     """Yield spans: numbered, counted by turns, and divided at what they quote."""
     quotes = QuoteTracker()
     index = turn = unpaid = 0
@@ -323,11 +317,9 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         # Tokens of a piece without any text go to the next span, so that the sum is kept.
         piece.tokens, unpaid = piece.tokens + unpaid, 0
         quotes.note(piece.input)
-        parts = (
-            quotes.divide(piece.text, piece.origin, whole=piece.role == "tool")
-            if piece.text.strip()
-            else []
-        )
+        parts: list[tuple[str, Origin]] = []
+        if piece.text.strip():
+            parts = quotes.divide(piece.text, piece.origin, whole=piece.role == "tool")
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         if not parts:
@@ -337,20 +329,20 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
             index, piece.tokens = index + 1, 0
 
 
-def _session(
+def _make_session(
     about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedactor, digest: str, stem: str
 ) -> Session:
     first = next((span.text[:READ] for span in spans if span.role == "user"), "")
     return Session(
         client=about.client,
-        session_id=_session_id(about, stem or digest[:16]),
+        session_id=_choose_session_id(about, stem or digest[:16]),
         project=about.project and stream.redact(about.project[:1_000]),
         started=about.started,
         spans=spans,
         digest=digest,
         redactions=dict(sorted(stream.counts.items())),
         tokens=about.tokens,
-        model=_name(about.model),
+        model=_clean_name(about.model),
         reviewing=about.reviewing or is_reviewing(first, about.project),
         commit=about.commit,
         skipped=about.skipped,
@@ -362,11 +354,14 @@ def _redact_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
     """Return a run without secrets. The name is the model's choice, so it may hold one too."""
     prompt = stream.redact(run.prompt) if run.prompt else ""
     return SubagentRun(
-        _name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt
+        _clean_name(run.agent) or "",
+        _clean_name(stream.redact(run.name)) or "",
+        _clean_name(run.call_id),
+        prompt,
     )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
     # As for evidence: the beginning says what it is, the end how it came out.
@@ -374,27 +369,24 @@ def _short(text: str) -> str:
     return f"{text[:head]}\n[… {len(text) - MAX_TEXT:,} characters …]\n{text[head - MAX_TEXT :]}"
 
 
-def _name(value: str | None) -> str | None:
+def _clean_name(value: str | None) -> str | None:
     """Return a name as it may be kept: of plain characters, of a length that names have."""
     if not value or (len(value) <= 200 and _NAMES.issuperset(value)):
         return value
     return "".join(char for char in value[:200] if char in _NAMES)
 
 
-def _stem(path: Path) -> str:
+def _find_stem(path: Path) -> str:
     """Return what a file says of its session by its name, or by its folder."""
     return session_name(path) or path.stem
 
 
-def _session_id(about: TranscriptInfo, otherwise: str) -> str:
+def _choose_session_id(about: TranscriptInfo, otherwise: str) -> str:
     """Return a session's id: the file's own name where a line says so too, or where no line has a
     plain one.
     """
     # A resumed session's file begins with copied lines that name the session before it.
     identity = otherwise if otherwise in about.names else about.session_id
-    fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
-    return (
-        identity
-        if fits
-        else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
-    )
+    if identity and len(identity) <= 128 and _SAFE.issuperset(identity):
+        return identity
+    return "".join(char for char in otherwise if char in _SAFE)[:128] or "session"

@@ -19,7 +19,7 @@ from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
 QWEN_TYPES = frozenset(TABLES["types"]["qwen"].split())
-"""Types of lines that are read; others are skipped."""
+"""Types of lines that are read. Others are skipped."""
 
 _WRAPPER = "tool_call"
 """The tool by which a model calls the tools that the client holds back; their names are in its
@@ -56,15 +56,15 @@ class QwenFormat(TranscriptFormat):
         base = RawPiece(
             "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=agent
         )
-        self._learn(record, base, "sessionId")
+        self._learn_session(record, base, "sessionId")
         if agent is not None and (name := as_text(record.get("agentName"))):
             self.about.learn_subagent(agent, name=name)
         if kind == "assistant":
-            yield from self._assistant(record, base)
+            yield from self._read_assistant(record, base)
         elif kind == "tool_result":
-            yield from self._results(record, base)
+            yield from self._read_results(record, base)
         elif kind == "user":
-            yield from typed_once(self._user(record, base))
+            yield from typed_once(self._read_user(record, base))
         elif record.get("subtype") == "chat_compression":
             # The messages that the model keeps stand in the file already; only the summary is new.
             history = as_list(as_mapping(record.get("systemPayload")).get("compressedHistory"))
@@ -78,7 +78,9 @@ class QwenFormat(TranscriptFormat):
         if record.get("type") not in ("user", "assistant") or not isinstance(message, dict):
             return None
         parts = message.get("parts")
-        return {"content": [_block(part) for part in parts]} if isinstance(parts, list) else message
+        if not isinstance(parts, list):
+            return message
+        return {"content": [_make_block(part) for part in parts]}
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("uuid"))
@@ -86,28 +88,28 @@ class QwenFormat(TranscriptFormat):
     def subagent_folder(self, path: Path) -> Path | None:
         return path.parent.parent / "subagents" / path.stem
 
-    def _assistant(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_assistant(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         base.model = self.about.model = as_text(record.get("model")) or self.about.model
-        self._count(as_mapping(record.get("usageMetadata")))
-        for part in _parts(record):
+        self._count_tokens(as_mapping(record.get("usageMetadata")))
+        for part in _list_parts(record):
             called = as_mapping(part.get("functionCall"))
             if tool := as_text(called.get("name")):
                 arguments = as_mapping(called.get("args"))
                 if tool == _WRAPPER and (inner := as_text(arguments.get("name"))):
                     tool, arguments = inner, as_mapping(arguments.get("arguments"))
-                yield self._call(as_text(called.get("id")), tool, arguments, base)
+                yield self._make_call(as_text(called.get("id")), tool, arguments, base)
             elif part.get("thought") is not True and (text := as_text(part.get("text"))):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
 
-    def _results(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_results(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         status = as_mapping(record.get("toolCallResult")).get("status")
-        for part in _parts(record):
+        for part in _list_parts(record):
             answer = as_mapping(part.get("functionResponse"))
             if answer:
                 response = as_mapping(answer.get("response"))
                 failed = "error" in response or status in ("error", "cancelled")
                 text = text_of(response.get("error", response.get("output")))
-                yield self._result(
+                yield self._make_result(
                     as_text(answer.get("id")),
                     text,
                     failed,
@@ -115,12 +117,12 @@ class QwenFormat(TranscriptFormat):
                     unknown=as_text(answer.get("name")),
                 )
 
-    def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield what a person typed, and apart from it what the client and hooks added."""
         typed = (
             record.get("provenance", "real_user") == "real_user" and record.get("subtype") in _TYPED
         )
-        texts = [text for part in _parts(record) if (text := as_text(part.get("text")))]
+        texts = [text for part in _list_parts(record) if (text := as_text(part.get("text")))]
         if base.agent is not None:
             yield from (base.copy(text=text, origin=Origin.ASSISTANT) for text in texts)
             return
@@ -135,19 +137,18 @@ class QwenFormat(TranscriptFormat):
             elif text != displayed:
                 yield base.copy(text=text)
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
+    def _count_tokens(self, usage: Mapping[str, Any]) -> None:
         total, cached = usage.get("totalTokenCount"), usage.get("cachedContentTokenCount")
         if type(total) is int:
-            self.about.tokens = (
-                (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
-            )
+            spent = total - (cached if type(cached) is int else 0)
+            self.about.tokens = (self.about.tokens or 0) + spent
 
 
-def _parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [as_mapping(part) for part in as_list(as_mapping(record.get("message")).get("parts"))]
 
 
-def _block(part: object) -> object:
+def _make_block(part: object) -> object:
     """Return a part in the form of a block, as far as it is known to hold no text."""
     fields = as_mapping(part)
     if fields.get("thought") is True:

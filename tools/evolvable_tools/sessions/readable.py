@@ -28,7 +28,7 @@ def count_message(
 ) -> None:
     """Count whether a message said something.
 
-    pieces: those that its line gave; message: None for another line.
+    pieces: those that its line gave. message: None for another line.
     """
     if message is not None:
         says = any(
@@ -45,11 +45,9 @@ def _is_empty(message: Mapping[str, Any]) -> bool:
     if not {"content", "text"} & message.keys():
         return False
     content = message.get("content", message.get("text"))
-    return (
-        all(map(_is_silent, content))
-        if isinstance(content, list)
-        else content is None or isinstance(content, str)
-    )
+    if isinstance(content, list):
+        return all(map(_is_silent, content))
+    return content is None or isinstance(content, str)
 
 
 def _is_silent(block: object) -> bool:

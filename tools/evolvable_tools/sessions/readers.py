@@ -41,11 +41,11 @@ def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
         return DroidFormat()
     # Qwen Code writes Claude Code's envelope, so most of its lines count for both.
     if qwen * 2 > claude:
-        return QwenFormat(_agent_of(first))
-    return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
+        return QwenFormat(_find_agent(first))
+    return ClaudeCodeFormat(_find_agent(first)) if claude else MessageListFormat()
 
 
-def _agent_of(first: list[dict[str, Any]]) -> str | None:
+def _find_agent(first: list[dict[str, Any]]) -> str | None:
     """Return the subagent of a file that is one's own: every line of the conversation in it says
     so.
     """

@@ -1,6 +1,6 @@
 """The session: a client's transcript as redacted spans, each with the origin of its text.
 
-`RawPiece` is what the parser of a format passes on before redaction; no other module keeps it.
+`RawPiece` is what the parser of a format passes on before redaction. No other module keeps it.
 """
 
 import json
@@ -78,7 +78,7 @@ class Span:
 
     index: its place in the session, from 0. turn: how many messages a person had typed by then; 0
     before the first. role: user, assistant, tool (what a call gave back) or system (what the client
-    put in). tool: of a call and of its result, as the client names it; call_id: what joins the two;
+    put in). tool: of a call and of its result, as the client names it. call_id: what joins the two.
     input: what a call was given, None for everything else. skill: the skill that the client says
     drove the step, or whose text it is. agent: the subagent that it happened in, None in the
     session itself. key: by which a copy of a typed message or of a call is known in another file.
@@ -125,13 +125,12 @@ class SubagentRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeading:
-    """What a session is, without its texts. client: such as claude-code or codex, messages for a
-    list of messages.
+    """What a session is, without its texts.
 
-    project: the folder that it worked in.
-
-    digest: of what was read, the same as long as the session did not go on. reviewing: it is itself
-    a review or another tool's watching of a session, from which nothing is learned.
+    client: such as claude-code or codex, messages for a list of messages. project: the folder that
+    it worked in. digest: of what was read, the same as long as the session did not go on.
+    reviewing: it is itself a review or another tool's watching of a session, from which nothing is
+    learned.
     """
 
     client: str
@@ -176,9 +175,10 @@ class Session(SessionHeading):
 
 @dataclass(slots=True)
 class RawPiece:
-    """A span before it is redacted. typed: a person's message begins with it. follows: where in the
-    text what a command printed begins, behind what the client says of it. key, tokens: as of a
-    span.
+    """A span before it is redacted.
+
+    typed: a person's message begins with it. follows: where in the text the output of a command
+    begins, behind what the client says of it. key, tokens: as of a span.
     """
 
     role: str
@@ -199,22 +199,23 @@ class RawPiece:
 
     def copy(self, **changes: Any) -> "RawPiece":
         """Return a copy with some fields changed."""
-        # Each line of a transcript makes one or two. dataclasses.replace takes three times as long.
-        p = self
+        # By hand: each line of a transcript makes one or two copies, and dataclasses.replace is
+        # slower.
         piece = RawPiece(
-            p.role,
-            p.origin,
-            p.text,
-            p.at,
-            p.tool,
-            p.call_id,
-            p.is_error,
-            p.model,
-            p.input,
-            p.skill,
-            p.agent,
+            self.role,
+            self.origin,
+            self.text,
+            self.at,
+            self.tool,
+            self.call_id,
+            self.is_error,
+            self.model,
+            self.input,
+            self.skill,
+            self.agent,
         )
-        piece.typed, piece.follows, piece.key, piece.tokens = p.typed, p.follows, p.key, p.tokens
+        piece.typed, piece.follows = self.typed, self.follows
+        piece.key, piece.tokens = self.key, self.tokens
         for name, value in changes.items():
             setattr(piece, name, value)
         return piece
@@ -247,14 +248,17 @@ class TranscriptInfo:
     readable: int = 0
     """Messages that said something."""
     unreadable: int = 0
-    """Messages in whose place for the text nothing stands that this format knows."""
+    """Messages whose text is not where this format looks for it."""
     subagents: dict[str, SubagentRun] = field(default_factory=dict)
     """By the name that their spans have, and not yet redacted."""
 
     def learn_subagent(
         self, agent: str, *, name: str = "", call_id: str = "", prompt: str = ""
     ) -> None:
-        """Note what a line says of a subagent's run; what was said first stays."""
+        """Note what a line says of a subagent's run.
+
+        What was said first stays.
+        """
         run = self.subagents.get(agent) or SubagentRun(agent, "")
         self.subagents[agent] = SubagentRun(
             agent,

@@ -48,11 +48,8 @@ def read_document(
 
     Raises OSError.
     """
-    document = as_mapping(
-        parse_json(
-            read_regular(path, MAX_DOCUMENT).decode("utf-8", "replace").removeprefix("\ufeff")
-        )
-    )
+    text = read_regular(path, MAX_DOCUMENT).decode("utf-8", "replace")
+    document = as_mapping(parse_json(text.removeprefix("\ufeff")))
     session = as_text(document.get("sessionId"))
     messages, history = document.get("messages"), document.get("history")
     rows: list[Any] | None = next(
@@ -61,21 +58,21 @@ def read_document(
     if session is None or rows is None:
         return None
     hasher.update(json.dumps(rows, sort_keys=True).encode("utf-8", "replace"))
-    about = {"session_id": session, "cwd": _folder(document.get("workspaceDirectory"))}
+    about = {"session_id": session, "cwd": _read_folder(document.get("workspaceDirectory"))}
     if isinstance(messages, list):
         agent = document.get("agent") not in _LEAD
         run = as_text(as_mapping(document.get("origin")).get("subagent")) or session
         reader = ClineFormat(run[:80] if agent else None)
-        return reader, (_cline_message(row, about, agent) for row in map(as_mapping, rows))
-    every = chain.from_iterable(map(_continue_messages, map(as_mapping, rows)))
+        return reader, (_make_cline_message(row, about, agent) for row in map(as_mapping, rows))
+    every = chain.from_iterable(map(_make_continue_messages, map(as_mapping, rows)))
     return ContinueFormat(), ({**message, **about} for message in every)
 
 
-def _folder(value: object) -> str | None:
+def _read_folder(value: object) -> str | None:
     return (as_text(value) or "").removeprefix("file://") or None
 
 
-def _cline_message(
+def _make_cline_message(
     row: Mapping[str, Any], about: Mapping[str, Any], agent: bool
 ) -> Mapping[str, Any]:
     """Return a message of Cline. agent: of a subagent, whose prompts no person typed."""
@@ -86,7 +83,7 @@ def _cline_message(
     return {**message, "origin": Origin.ASSISTANT.value} if agent else message
 
 
-def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _make_continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a message of Continue, what the client added to it, and the results of its calls."""
     message = as_mapping(row.get("message"))
     yield {**message, "tool_calls": message.get("toolCalls")}
@@ -97,7 +94,7 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         status, call = state.get("status"), as_text(state.get("toolCallId"))
         if status == "done" or status in _FAILED:
             texts = [
-                _blocks_text(as_mapping(block).get("content"))
+                _read_blocks(as_mapping(block).get("content"))
                 for block in as_list(state.get("output"))
             ]
             answer = {"role": "tool", "tool_call_id": call, "content": "\n".join(texts)}
@@ -106,7 +103,7 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": summary}
 
 
-def _blocks_text(content: object) -> str:
+def _read_blocks(content: object) -> str:
     """Return the text of a result. Of an MCP server it is a JSON list of blocks."""
     blocks = parse_json(content) if isinstance(content, str) and content.startswith("[{") else None
     is_blocks = isinstance(blocks, list) and all(
@@ -118,7 +115,7 @@ def _blocks_text(content: object) -> str:
 class ClineFormat(MessageListFormat):
     """Reads the messages of one session of Cline CLI.
 
-    agent: the subagent whose file it is; no file says its name.
+    agent: the subagent whose file it is. No file says its name.
     """
 
     client = "cline"
@@ -130,9 +127,8 @@ class ClineFormat(MessageListFormat):
         ]
         if paid:
             cached = used.get("cacheReadTokens")
-            self.about.tokens = (
-                (self.about.tokens or 0) + sum(paid) - (cached if type(cached) is int else 0)
-            )
+            spent = sum(paid) - (cached if type(cached) is int else 0)
+            self.about.tokens = (self.about.tokens or 0) + spent
         for piece in super().read(record):
             piece.agent = self._agent
             yield piece
@@ -141,30 +137,25 @@ class ClineFormat(MessageListFormat):
         return as_text(record.get("id"))
 
     def _split_user_text(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
-        """Yield a text in a person's name: typed is what the client put into its tag, which it
-        begins with.
-        """
+        """Yield a text in a person's name: what was typed stands in a tag at its beginning."""
         typed = _TYPED.match(text)
         if typed is not None:
             yield from split_typed(typed[1], base)
         if rest := text[typed.end() if typed else 0 :]:
             yield base.copy(text=rest)
 
-    def _message_result(
+    def _read_message_result(
         self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece
     ) -> RawPiece:
         """Return a result. Of an MCP server it is the whole answer, as JSON."""
-        answer = (
-            as_mapping(parse_json(content))
-            if isinstance(content, str) and content.startswith("{")
-            else {}
-        )
+        is_object = isinstance(content, str) and content.startswith("{")
+        answer = as_mapping(parse_json(str(content))) if is_object else {}
         # Tools of MCP servers are named SERVER__TOOL there; other tools may print such JSON
         # themselves.
         if "__" in str(fields.get("name")) and isinstance(answer.get("content"), list):
             failed = answer.get("isError") is True or fields.get("is_error") is True
             fields, content = {**fields, "is_error": failed}, answer["content"]
-        return super()._message_result(call, content, fields, base)
+        return super()._read_message_result(call, content, fields, base)
 
 
 class ContinueFormat(MessageListFormat):

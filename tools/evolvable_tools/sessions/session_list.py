@@ -12,21 +12,16 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage import IngestedSession
 from evolvable_tools.sessions.gemini_format import is_subagent_of_gemini
 from evolvable_tools.sessions.kimi_format import is_subagent_file, session_name
-from evolvable_tools.sessions.opencode import (
-    split_database_path,
-    stored_sessions,
-    stored_state,
-)
+from evolvable_tools.sessions.opencode import split_database_path, stored_sessions, stored_state
 from evolvable_tools.sessions.parser import Outline, outline
-from evolvable_tools.sessions.session import (
-    NoTranscript,
-    TranscriptNotRead,
-)
+from evolvable_tools.sessions.session import NoTranscript, TranscriptNotRead
 from evolvable_tools.sessions.session_documents import is_document_name
 
-# A bound for the walk, so that a place that is a whole disk ends soon.
 DEPTH = 5
-"""Folders below a place in which sessions lie: Codex has one for each year, month and day."""
+"""Levels of folders below a place that are walked: Codex has one for each year, month and day.
+
+It bounds the walk where a place is a whole disk.
+"""
 
 MAX_LIMIT = 1_000
 _NO_SESSIONS = ("subagents", "memory", "tool-results")
@@ -34,12 +29,11 @@ _NO_SESSIONS = ("subagents", "memory", "tool-results")
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was
-    written last.
+    """A session with what is known of it.
 
-    turns: messages of a person, without those that it has from another session.
-
-    taken: yes, no, grown (ingested, and continued since), or skipped (a review of its own).
+    at: when it began, ISO 8601 in UTC, or when its file was written last. turns: messages of a
+    person, without those that it has from another session. taken: yes, no, grown (ingested, and
+    continued since), or skipped (a review of its own).
     """
 
     client: str
@@ -67,43 +61,39 @@ def list_sessions(
     project: str | None = None,
     foreign: Callable[[str, Collection[int]], Collection[int]] = lambda session, keys: (),
 ) -> SessionPage:
-    """Return the sessions below these folders, the newest first. find_ingested: what the library
-    has of a session.
+    """Return the sessions below these folders, the newest first.
 
-    project: only those that worked in this folder or below it; then `more` counts those that were
-    not looked at. foreign: which of these keys another session owns than this one. Of a message in
-    several of the listed sessions that nobody owns yet, the file that was written first has the
-    turn.
-
-    Raises InvalidArgument for a limit out of range.
+    find_ingested: returns what the library has of a session. project: only those that worked in
+    this folder or below it; then `more` counts those that were not looked at. foreign: returns
+    which of these keys another session owns. A message in several of the listed sessions that
+    nobody owns yet counts for the file that was written first. Raises InvalidArgument for a limit
+    out of range.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"limit is {limit}.", f"It is between 1 and {MAX_LIMIT}.")
-    found: list[tuple[float, Path, Outline]] = []
+    listed: list[tuple[float, Path, Outline]] = []
     more = 0
     for modified, path in transcript_files(places):
-        if len(found) == limit:
+        if len(listed) == limit:
             more += 1
             continue
         with suppress(NoTranscript, TranscriptNotRead, OSError):
             heading = outline(path)
-            if heading.client != "messages" and (
-                project is None or _works_in(heading.project, project)
-            ):
-                found.append((modified, path, heading))
+            is_wanted = project is None or _works_in(heading.project, project)
+            if heading.client != "messages" and is_wanted:
+                listed.append((modified, path, heading))
     rows: list[ListedSession] = []
     owners: dict[int, str] = {}
     # The oldest first, so that a copied message counts for the file that had it first.
-    for modified, path, heading in reversed(found):
-        turns = _own_turns(heading, foreign, owners)
+    for modified, path, heading in reversed(listed):
+        turns = _count_own_turns(heading, foreign, owners)
         with suppress(OSError):
-            rows.append(
-                _describe_session(path, modified, heading, turns, find_ingested(heading.session_id))
-            )
+            ingested = find_ingested(heading.session_id)
+            rows.append(_describe_session(path, modified, heading, turns, ingested))
     return SessionPage(rows[::-1], more)
 
 
-def _own_turns(
+def _count_own_turns(
     heading: Outline,
     foreign: Callable[[str, Collection[int]], Collection[int]],
     owners: dict[int, str],
@@ -123,16 +113,18 @@ def _own_turns(
 
 
 def _works_in(folder: str | None, project: str) -> bool:
+    if folder is None:
+        return False
     base = os.path.abspath(os.path.expanduser(project))
-    return folder is not None and (
-        folder == base or folder.startswith(base.rstrip(os.sep) + os.sep)
-    )
+    return folder == base or folder.startswith(base.rstrip(os.sep) + os.sep)
 
 
 def _describe_session(
     path: Path, modified: float, heading: Outline, turns: int, ingested: IngestedSession | None
 ) -> ListedSession:
-    state = "no" if ingested is None else "yes" if ingested.digest == heading.digest else "grown"
+    state = "no"
+    if ingested is not None:
+        state = "yes" if ingested.digest == heading.digest else "grown"
     stored = stored_state(path)
     size = path.stat().st_size if stored is None else stored.size
     at = heading.started or datetime.fromtimestamp(modified, UTC)
@@ -146,9 +138,9 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
 
     A session in the database of OpenCode has the path `opencode.db/ID`.
     """
-    found: dict[str, tuple[float, Path]] = {}
+    files: dict[str, tuple[float, Path]] = {}
     for place in places:
-        found |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
+        files |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
         for folder, below, names in os.walk(place):
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             # Changing the list in place keeps os.walk out of these folders.
@@ -160,11 +152,8 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
                 with suppress(OSError):
                     if not _is_of_subagent(path):
                         # Two places may overlap, or be links to one folder.
-                        found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
-    return sorted(
-        found.values(),
-        key=lambda item: (-item[0], str(item[1])),
-    )
+                        files.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
+    return sorted(files.values(), key=lambda item: (-item[0], str(item[1])))
 
 
 def _is_of_subagent(path: Path) -> bool:
@@ -181,8 +170,8 @@ def find_transcript(places: Iterable[Path], session: str) -> Path | None:
     """
     if not _ID.fullmatch(session):
         return None
-    found = (path for _, path in transcript_files(places))
-    return next((path for path in found if _is_of(path, session)), None)
+    paths = (path for _, path in transcript_files(places))
+    return next((path for path in paths if _is_of(path, session)), None)
 
 
 def _is_of(path: Path, session: str) -> bool:
@@ -190,12 +179,10 @@ def _is_of(path: Path, session: str) -> bool:
     id in the name.
     """
     # 36 characters: a UUID. A shorter name could begin like another session's id.
-    begun = (
-        path.name.startswith("session-")
-        and len(session) >= 36
-        and path.stem.endswith(f"-{session[:8]}")
-    )
-    return begun or path.stem.endswith(session) or session in (path.parent.name, session_name(path))
+    is_gemini_name = path.name.startswith("session-") and len(session) >= 36
+    if is_gemini_name and path.stem.endswith(f"-{session[:8]}"):
+        return True
+    return path.stem.endswith(session) or session in (path.parent.name, session_name(path))
 
 
 def is_transcript_path(path: Path) -> bool:

@@ -26,7 +26,6 @@ _OURS = re.compile(
     r"evolvable-)(\w+)$"
 )
 _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
-# Library texts, review requests and proposals: the library's own words prove nothing.
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in TABLES["patterns"].items()}
@@ -44,16 +43,15 @@ def result_origin(
     if tool is None:
         return Origin.MCP, None
     if tool in _TOOLS["skills"]:
-        return Origin.SKILL, _first(arguments, "skill", "name", "command")
+        return Origin.SKILL, _find_first(arguments, "skill", "name", "command")
     if tool in COMMANDS:
-        return _of_command(command_line(arguments))
+        return _judge_command(command_line(arguments))
     if tool in _TOOLS["files"]:
-        return _of_path(_first(arguments, *_PATH_KEYS), project)
+        return _judge_path(_find_first(arguments, *_PATH_KEYS), project)
     if (ours := _OURS.match(tool)) is not None:
-        return _of_ours(ours[1], arguments)
-    return next(
-        (origin for group, origin in _GIVES.items() if tool in _TOOLS[group]), Origin.MCP
-    ), None
+        return _judge_ours(ours[1], arguments)
+    groups = (origin for group, origin in _GIVES.items() if tool in _TOOLS[group])
+    return next(groups, Origin.MCP), None
 
 
 def command_line(arguments: Mapping[str, Any]) -> str:
@@ -63,30 +61,24 @@ def command_line(arguments: Mapping[str, Any]) -> str:
     if isinstance(value, list | tuple):
         words = [word for word in value if isinstance(word, str)]
         # A shell with a line to run is given as a list of three words, and the line is the last.
-        return (
-            words[-1]
-            if len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[-2])
-            else " ".join(words)
-        )
+        if len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[-2]):
+            return words[-1]
+        return " ".join(words)
     return value if isinstance(value, str) else ""
 
 
-def _of_command(command: str) -> tuple[Origin, str | None]:
+def _judge_command(command: str) -> tuple[Origin, str | None]:
     """Return what a command's output is: text of others when it fetches any, a skill or memory when
     it reads one.
     """
     # The patterns below are searched in hostile text, so its length is bounded.
     line = command[:20_000]
-    # A fetch counts as the web unless every address in it is one of this machine.
-    if _PATTERNS["fetches"].search(line) and not (
-        _PATTERNS["local_url"].search(line)
-        and len(_PATTERNS["any_url"].findall(line)) == len(_PATTERNS["local_url"].findall(line))
-    ):
+    if _PATTERNS["fetches"].search(line) and not _is_local(line):
         return Origin.WEB, None
     if _PATTERNS["reads"].search(line):
-        found = _PATTERNS["skill_file"].search(line)
-        if found is not None:
-            return Origin.SKILL, found[2] or found[3]
+        match = _PATTERNS["skill_file"].search(line)
+        if match is not None:
+            return Origin.SKILL, match[2] or match[3]
         if _PATTERNS["memory_file"].search(line):
             return Origin.MEMORY, None
         if _PATTERNS["third_party"].search(line):
@@ -94,20 +86,24 @@ def _of_command(command: str) -> tuple[Origin, str | None]:
     return Origin.COMMAND, None
 
 
-def _of_path(path: str | None, project: str | None) -> tuple[Origin, str | None]:
+def _is_local(line: str) -> bool:
+    """Return whether a command names addresses, and all of them are of this machine."""
+    local = _PATTERNS["local_url"].findall(line)
+    return bool(local) and len(_PATTERNS["any_url"].findall(line)) == len(local)
+
+
+def _judge_path(path: str | None, project: str | None) -> tuple[Origin, str | None]:
     if path is None:
         return Origin.REPOSITORY, None
     plain = path.replace("\\", "/")
-    skill = _PATTERNS["skill_place"].search(plain) or _PATTERNS["skill_file"].search(plain)
-    if skill is not None:
-        return Origin.SKILL, skill[1] if skill.re is _PATTERNS["skill_place"] else skill[
-            2
-        ] or skill[3]
+    if (place := _PATTERNS["skill_place"].search(plain)) is not None:
+        return Origin.SKILL, place[1]
+    if (file := _PATTERNS["skill_file"].search(plain)) is not None:
+        return Origin.SKILL, file[2] or file[3]
     if _PATTERNS["memory_file"].search(plain):
         return Origin.MEMORY, None
-    if _PATTERNS["third_party"].search(plain) or (
-        project is not None and not _lies_in(plain, project)
-    ):
+    is_outside = project is not None and not _lies_in(plain, project)
+    if is_outside or _PATTERNS["third_party"].search(plain):
         return Origin.WEB, None
     return Origin.REPOSITORY, None
 
@@ -118,21 +114,20 @@ def _lies_in(path: str, project: str) -> bool:
     return whole == base or whole.startswith(base.rstrip("/") + "/")
 
 
-def _of_ours(tool: str, arguments: Mapping[str, Any]) -> tuple[Origin, str | None]:
-    ref = _first(arguments, "ref") or ""
+def _judge_ours(tool: str, arguments: Mapping[str, Any]) -> tuple[Origin, str | None]:
+    ref = _find_first(arguments, "ref") or ""
     kind, colon, name = ref.partition(":")
     if colon and kind != "skill":
         return Origin.MEMORY, None
     if tool in _OUR_DOCUMENTS and ref:
         return Origin.SKILL, (name if colon else ref).partition("@")[0].rpartition("/")[2]
+    # Library texts, review requests and proposals: the library's own words prove nothing.
     return Origin.MEMORY, None
 
 
-def _first(arguments: Mapping[str, Any], *keys: str) -> str | None:
-    return next(
-        (arguments[key] for key in keys if isinstance(arguments.get(key), str) and arguments[key]),
-        None,
-    )
+def _find_first(arguments: Mapping[str, Any], *keys: str) -> str | None:
+    values = (arguments.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str) and value), None)
 
 
 _ORIGINS = {tag: Origin(origin) for origin, tags in TABLES["tags"].items() for tag in tags.split()}
@@ -156,18 +151,16 @@ def split_message(text: str) -> Iterator[MessagePart]:
     start = text.lstrip()
     for beginning, origin in TABLES["beginnings"].items():
         if start.startswith(beginning):
-            yield _injected_part(text, Origin(origin))
+            yield _make_injected_part(text, Origin(origin))
             return
-    setup = (
-        _PATTERNS["codex_request"].match(text)
-        if start.startswith("# Context from my IDE setup:")
-        else None
-    )
+    setup = None
+    if start.startswith("# Context from my IDE setup:"):
+        setup = _PATTERNS["codex_request"].match(text)
     if setup is not None:
         yield MessagePart(Origin.MEMORY, setup[0])
         text = text[setup.end() :]
     command = ""
-    for part, tag in _cut(text):
+    for part, tag in _cut_at_tags(text):
         if tag == "command-name":
             command = part.text.strip()
         elif tag == "command-args":
@@ -179,11 +172,11 @@ def split_message(text: str) -> Iterator[MessagePart]:
             yield part
 
 
-def _injected_part(text: str, origin: Origin) -> MessagePart:
+def _make_injected_part(text: str, origin: Origin) -> MessagePart:
     return MessagePart(origin, text, skill_name(text) if origin is Origin.SKILL else None)
 
 
-def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
+def _cut_at_tags(text: str) -> Iterator[tuple[MessagePart, str]]:
     """Yield each part with the tag that it stood in, '' for what stood in none."""
     at = 0
     while (opening := _OPEN.search(text, at)) is not None:
@@ -192,13 +185,8 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
         end = len(text) if closing < 0 else closing + len(tag) + 3
         yield MessagePart(Origin.USER, text[at : opening.start()]), ""
         inner = text[opening.end() : closing if closing >= 0 else len(text)]
-        yield (
-            _injected_part(
-                f"! {inner}" if tag == "bash-input" else inner,
-                _ORIGINS[tag],
-            ),
-            tag,
-        )
+        inner = f"! {inner}" if tag == "bash-input" else inner
+        yield _make_injected_part(inner, _ORIGINS[tag]), tag
         at = end
     yield MessagePart(Origin.USER, text[at:]), ""
 
@@ -207,8 +195,8 @@ def skill_name(text: str) -> str | None:
     """Return the name of the skill whose text a client put into the context, None where it does not
     say.
     """
-    found = _PATTERNS["skill_name"].search(text[:2_000])
-    return (found[1] or found[2]) if found else None
+    match = _PATTERNS["skill_name"].search(text[:2_000])
+    return (match[1] or match[2]) if match else None
 
 
 # Lower values of RUN, LINE and COPIED take common phrases for quotations; higher ones miss short
@@ -247,21 +235,21 @@ class QuoteTracker:
     def divide(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
         """Return the parts of a text with their origins, in order, and remember them.
 
-        A person's text is divided at every earlier text of another origin; every other text at what
-        third parties said. whole: it is not divided; it is theirs when it is a copy for the most
-        part.
+        A person's text is divided at every earlier text of another origin, and every other text at
+        text of third parties. whole: the text is not divided, and is that of third parties when
+        most of it is a copy.
         """
         if origin in UNTRUSTED:
             self._remember(text, origin)
             return [(text, origin)]
         marks = self._find_quotes(text, origin)
         if whole:
-            found = [(text, (_most(marks, text) or origin) if marks else origin)]
+            parts = [(text, (_find_main_source(marks, text) or origin) if marks else origin)]
         else:
-            found = list(_cut_quoting(text, marks, origin)) if marks else [(text, origin)]
-        for part, of in found:
+            parts = list(_cut_at_quotes(text, marks, origin)) if marks else [(text, origin)]
+        for part, of in parts:
             self._remember(part, of)
-        return found
+        return parts
 
     def note(self, value: Mapping[str, Any] | None) -> None:
         """Remember the input of a call as its caller's own words, so that an echo of it keeps that
@@ -270,7 +258,7 @@ class QuoteTracker:
         for text in (value or {}).values():
             if isinstance(text, str) and len(text) <= MAX_OWN:
                 self._own.update(
-                    mark for mark in _runs(_words_quoting(text)) if mark not in self._runs
+                    mark for mark in _hash_runs(_split_words(text)) if mark not in self._runs
                 )
 
     def _remember(self, text: str, origin: Origin) -> None:
@@ -281,59 +269,55 @@ class QuoteTracker:
                 lines.setdefault(hash(stripped), origin)
         if origin in UNTRUSTED:
             runs, own = self._runs, self._own
-            for mark in _runs(_words_quoting(text)):
+            for mark in _hash_runs(_split_words(text)):
                 # Beyond the limit a sample still finds long copies, of which some run is among
                 # every eighth.
                 if mark not in own and (len(runs) < MAX_KNOWN or mark % 8 == 0):
                     runs.setdefault(mark, origin)
         elif origin in (Origin.USER, Origin.ASSISTANT) and len(self._own) < MAX_KNOWN:
-            self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
+            self._own.update(
+                mark for mark in _hash_runs(_split_words(text)) if mark not in self._runs
+            )
 
     def _find_quotes(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
         """Return (start, end, origin) of earlier texts of others."""
-        marks = (
-            self._find_repeats(text)
-            if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED)
-            else []
-        )
+        marks: list[tuple[int, int, Origin]] = []
+        if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED):
+            marks = self._find_repeats(text)
         at, lines = 0, self._lines
         for line in text.splitlines(keepends=True):
             stripped = line.strip(_AROUND)
             if stripped.count(" ") >= LINE - 1:
                 of = lines.get(hash(stripped))
-                if of is not None and (
-                    of in UNTRUSTED or (origin is Origin.USER and of is not Origin.USER)
-                ):
+                is_others = origin is Origin.USER and of is not Origin.USER
+                if of is not None and (of in UNTRUSTED or is_others):
                     marks.append((at, at + len(line), of))
             at += len(line)
         return sorted(marks)
 
     def _find_repeats(self, text: str) -> list[tuple[int, int, Origin]]:
         runs = self._runs
-        found = [runs.get(mark) for mark in _runs(_words_quoting(text))]
-        if not any(found):
+        origins = [runs.get(mark) for mark in _hash_runs(_split_words(text))]
+        if not any(origins):
             return []
         places = [match.span() for match in _WORD.finditer(text.lower())]
         return [
-            (places[i][0], places[i + RUN - 1][1], of)
-            for i, of in enumerate(found)
+            (places[first][0], places[first + RUN - 1][1], of)
+            for first, of in enumerate(origins)
             if of is not None
         ]
 
 
-def _words_quoting(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _runs(words: Sequence[str]) -> Iterator[int]:
+def _hash_runs(words: Sequence[str]) -> Iterator[int]:
     # `hash` is enough here: the marks live only as long as the process reads one session.
-    return map(
-        hash,
-        zip(*(words[start:] for start in range(RUN)), strict=False),
-    )
+    return map(hash, zip(*(words[start:] for start in range(RUN)), strict=False))
 
 
-def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
+def _find_main_source(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
     """Return whose copy a text is, by its longest quotation; None when it is hardly one."""
     length = max(1, len(text))
     joined = list(_join_marks(marks))
@@ -348,11 +332,7 @@ def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int,
     now: tuple[int, int, Origin] | None = None
     for start, end, of in marks:
         if now is not None and start <= now[1] + 2:
-            now = (
-                now[0],
-                max(now[1], end),
-                now[2] if now[2] in UNTRUSTED else of,
-            )
+            now = (now[0], max(now[1], end), now[2] if now[2] in UNTRUSTED else of)
         else:
             if now is not None:
                 yield now
@@ -361,7 +341,7 @@ def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int,
         yield now
 
 
-def _cut_quoting(
+def _cut_at_quotes(
     text: str, marks: Sequence[tuple[int, int, Origin]], origin: Origin
 ) -> Iterator[tuple[str, Origin]]:
     at = 0

@@ -40,6 +40,7 @@ their results.
 # Claude Code's words in a refused call, before what the person typed instead.
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
+_TOOL_BLOCKS = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
 _OUTPUT = "Output:\n"
 _PROVENANCES = {
     "user": Origin.USER,
@@ -91,16 +92,16 @@ class TranscriptFormat:
     def subagent_files(self, path: Path) -> Iterator[tuple[str, Path]]:
         """Yield (subagent, file) for the files of the subagents of a session."""
         folder = self.subagent_folder(path)
-        for file in (
-            sorted(folder.rglob("agent-*.jsonl")) if folder is not None and folder.is_dir() else ()
-        ):
+        if folder is None or not folder.is_dir():
+            return
+        for file in sorted(folder.rglob("agent-*.jsonl")):
             yield file.stem.removeprefix("agent-")[:80], file
 
     def whole(self, lines: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Return the lines to read, where the client may write a message in several."""
         return lines
 
-    def _learn(
+    def _learn_session(
         self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id"
     ) -> None:
         """Read what a line says of the session. session: the key of its id."""
@@ -112,7 +113,7 @@ class TranscriptFormat:
         about.project = about.project or as_text(record.get("cwd"))
         about.started = about.started or base.at
 
-    def _call(
+    def _make_call(
         self, call: str | None, tool: str, arguments: Mapping[str, Any], base: RawPiece
     ) -> RawPiece:
         if call:
@@ -122,7 +123,7 @@ class TranscriptFormat:
             role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=arguments
         )
 
-    def _result(
+    def _make_result(
         self,
         call: str | None,
         text: str,
@@ -176,23 +177,21 @@ class ClaudeCodeFormat(TranscriptFormat):
             agent = as_text(record.get("agentId")) or "sidechain"
         at, skill = parse_moment(record.get("timestamp")), as_text(record.get("attributionSkill"))
         base = RawPiece("system", Origin.MEMORY, "", at, skill=skill, agent=agent)
-        self._learn(record, base, "sessionId")
+        self._learn_session(record, base, "sessionId")
         if kind == "assistant":
             if agent is not None and (name := as_text(record.get("attributionAgent"))):
                 self.about.learn_subagent(agent, name=name)
-            yield from self._assistant(as_mapping(record.get("message")), base)
+            yield from self._read_assistant(as_mapping(record.get("message")), base)
         elif kind == "user":
             self._learn_started(record)
-            yield from typed_once(self._user(record, base))
+            yield from typed_once(self._read_user(record, base))
         elif kind == "attachment":
-            yield from self._attachment(as_mapping(record.get("attachment")), base)
+            yield from self._read_attachment(as_mapping(record.get("attachment")), base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return (
-            as_mapping(record.get("message"))
-            if record.get("type") in ("user", "assistant")
-            else None
-        )
+        if record.get("type") not in ("user", "assistant"):
+            return None
+        return as_mapping(record.get("message"))
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("uuid"))
@@ -200,38 +199,38 @@ class ClaudeCodeFormat(TranscriptFormat):
     def subagent_folder(self, path: Path) -> Path | None:
         return path.with_suffix("") / "subagents"
 
-    def _assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         model = as_text(message.get("model"))
         if model == "<synthetic>":
             # The client's own words, such as that a limit is reached.
             yield base.copy(text=text_of(message.get("content")))
             return
         self.about.model = model or self.about.model
-        self._count(message)
+        self._count_tokens(message)
         base.model = model
-        for block in _blocks(message):
+        for block in _list_blocks(message):
             if block.get("type") == "text" and as_text(block.get("text")):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=block["text"])
-            elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(
-                block.get("name")
-            ):
+            elif block.get("type") in _TOOL_BLOCKS and as_text(block.get("name")):
                 tool, arguments = block["name"], as_mapping(block.get("input"))
-                called = self._call(as_text(block.get("id")), tool, arguments, base)
+                called = self._make_call(as_text(block.get("id")), tool, arguments, base)
                 # The call itself names the skill: its result may be missing.
                 if tool == SKILL_TOOL:
                     called.skill = result_origin(tool, arguments, None)[1]
                 yield called
             elif str(block.get("type")).endswith("_tool_result"):
-                yield self._block_result(block, base)
+                yield self._read_block_result(block, base)
 
-    def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        for block in _blocks(as_mapping(record.get("message"))):
+    def _read_user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        for block in _list_blocks(as_mapping(record.get("message"))):
             if block.get("type") == "tool_result":
-                yield from self._split_refused_result(self._block_result(block, base), record, base)
+                yield from self._split_refused_result(
+                    self._read_block_result(block, base), record, base
+                )
             elif block.get("type") == "text" and as_text(block.get("text")):
-                yield from self._user_text(block["text"], record, base)
+                yield from self._read_user_text(block["text"], record, base)
 
-    def _user_text(
+    def _read_user_text(
         self, text: str, record: Mapping[str, Any], base: RawPiece
     ) -> Iterator[RawPiece]:
         """Yield the texts under the user's name: typed texts, prompts of subagents, and injected
@@ -240,16 +239,13 @@ class ClaudeCodeFormat(TranscriptFormat):
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
-            skilful = (
-                called is not None
-                and called[0] == SKILL_TOOL
-                or text.startswith("Base directory for this skill:")
-            )
-            origin = Origin.SKILL if skilful else Origin.MEMORY
-            yield base.copy(text=text, origin=origin, skill=name if skilful else None)
+            is_called = called is not None and called[0] == SKILL_TOOL
+            is_skill = is_called or text.startswith("Base directory for this skill:")
+            origin = Origin.SKILL if is_skill else Origin.MEMORY
+            yield base.copy(text=text, origin=origin, skill=name if is_skill else None)
         elif record.get("isCompactSummary") is True or base.agent is not None:
             yield base.copy(text=text, origin=Origin.ASSISTANT)
-        elif not _from_person(record):
+        elif not _is_from_person(record):
             yield base.copy(text=text, origin=Origin.MEMORY)
         else:
             yield from split_typed(text, base)
@@ -259,16 +255,16 @@ class ClaudeCodeFormat(TranscriptFormat):
         is forked.
         """
         agent = as_text(as_mapping(record.get("toolUseResult")).get("agentId"))
-        for block in _blocks(as_mapping(record.get("message"))) if agent else ():
+        for block in _list_blocks(as_mapping(record.get("message"))) if agent else ():
             call = as_text(block.get("tool_use_id"))
             tool, arguments = self._calls.get(call or "", ("", {}))
             if agent and call and tool in (*SUBAGENT_TOOLS, SKILL_TOOL):
                 name = as_text(arguments.get("subagent_type")) if tool != SKILL_TOOL else None
                 self.about.learn_subagent(agent, name=name or "", call_id=call)
 
-    def _block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _read_block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
-        return self._result(call, text, block.get("is_error") is True, base)
+        return self._make_result(call, text, block.get("is_error") is True, base)
 
     def _split_refused_result(
         self, result: RawPiece, record: Mapping[str, Any], base: RawPiece
@@ -278,27 +274,20 @@ class ClaudeCodeFormat(TranscriptFormat):
         The client says who refused it beside the text, where no tool can write.
         """
         about, separator, words = result.text.partition(_SAID)
-        if (
-            words
-            and result.is_error
-            and record.get("toolDenialKind") == "user-rejected"
-            and base.agent is None
-        ):
+        is_refused = result.is_error and record.get("toolDenialKind") == "user-rejected"
+        if words and is_refused and base.agent is None:
             yield result.copy(text=about + separator)
             yield from split_typed(words, base)
         else:
             yield result
 
-    def _attachment(self, attachment: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_attachment(self, attachment: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind = attachment.get("type")
         if kind == "queued_command":
             # What a person types while the model works is noted here and nowhere else.
             text = text_of(attachment.get("prompt"))
-            if (
-                attachment.get("isMeta") is not True
-                and attachment.get("commandMode", "prompt") == "prompt"
-                and _from_person(attachment)
-            ):
+            is_prompt = attachment.get("commandMode", "prompt") == "prompt"
+            if is_prompt and attachment.get("isMeta") is not True and _is_from_person(attachment):
                 yield from typed_once(split_typed(text, base))
             else:
                 yield base.copy(text=text)
@@ -309,17 +298,15 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield base.copy(text=text_of(attachment.get("content")))
         elif kind in ("nested_memory", "file"):
             inner = as_mapping(attachment.get("content"))
-            text = text_of(inner.get("content")) or text_of(
-                as_mapping(inner.get("file")).get("content")
-            )
+            file = as_mapping(inner.get("file"))
+            text = text_of(inner.get("content")) or text_of(file.get("content"))
             origin = Origin.MEMORY
             if kind == "file":
-                origin = result_origin(
-                    "Read", {"file_path": attachment.get("filename")}, self.about.project
-                )[0]
+                arguments = {"file_path": attachment.get("filename")}
+                origin, _ = result_origin("Read", arguments, self.about.project)
             yield base.copy(text=text, origin=origin)
 
-    def _count(self, message: Mapping[str, Any]) -> None:
+    def _count_tokens(self, message: Mapping[str, Any]) -> None:
         """Count a message's tokens once: every line of it repeats them, and the last is right."""
         usage = as_mapping(message.get("usage"))
         keys = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -333,14 +320,14 @@ class ClaudeCodeFormat(TranscriptFormat):
             self.about.tokens = (self.about.tokens or 0) + spent - before
 
 
-def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [as_mapping(block) for block in as_list(content)]
 
 
-def _from_person(record: Mapping[str, Any]) -> bool:
+def _is_from_person(record: Mapping[str, Any]) -> bool:
     """Return whether a line under the user's name has no other sender."""
     origin = record.get("origin")
     kind = as_mapping(origin).get("kind") if isinstance(origin, dict) else origin
@@ -348,7 +335,10 @@ def _from_person(record: Mapping[str, Any]) -> bool:
 
 
 def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
-    """Yield the parts of a message in a person's name; what was typed has role user."""
+    """Yield the parts of a message in a person's name.
+
+    What was typed has role user.
+    """
     for part in split_message(text):
         if part.origin is Origin.USER:
             yield base.copy(
@@ -387,29 +377,26 @@ class CodexFormat(TranscriptFormat):
         base = RawPiece(
             "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent
         )
-        self._learn({}, base)
+        self._learn_session({}, base)
         if kind == "session_meta":
-            self._begin(payload)
+            self._read_metadata(payload)
         elif kind == "turn_context":
             self.about.model = as_text(payload.get("model")) or self.about.model
             self.about.project = self.about.project or as_text(payload.get("cwd"))
         elif kind == "token_usage_record":
-            self._count(as_mapping(payload.get("thread_token_usage")))
+            self._count_tokens(as_mapping(payload.get("thread_token_usage")))
         elif kind == "event_msg":
-            self._event(payload)
+            self._read_event(payload)
         elif kind == "compacted":
             yield base.copy(origin=Origin.ASSISTANT, text=text_of(payload.get("message")))
         elif kind == "response_item":
             base.model = self.about.model
-            yield from self._item(payload, base)
+            yield from self._read_item(payload, base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         payload = as_mapping(record.get("payload"))
-        return (
-            payload
-            if record.get("type") == "response_item" and payload.get("type") == "message"
-            else None
-        )
+        is_item = record.get("type") == "response_item"
+        return payload if is_item and payload.get("type") == "message" else None
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         payload = as_mapping(record.get("payload"))
@@ -432,10 +419,10 @@ class CodexFormat(TranscriptFormat):
         if session and session != self._from:
             self._from = self._chain = session
 
-    def _begin(self, payload: Mapping[str, Any]) -> None:
+    def _read_metadata(self, payload: Mapping[str, Any]) -> None:
         """Read the metadata of the session.
 
-        A resumed or forked rollout says it again; the first time counts.
+        A resumed or forked rollout says it again. The first time counts.
         """
         about = self.about
         if about.session_id:
@@ -450,72 +437,56 @@ class CodexFormat(TranscriptFormat):
         if isinstance(source, dict) and "subagent" in source:
             about.reviewing = source["subagent"] == "review"
             self._agent = "subagent"
-            role = as_text(
-                as_mapping(as_mapping(source["subagent"]).get("thread_spawn")).get("agent_role")
-            )
-            about.learn_subagent(self._agent, name=role or "")
+            spawn = as_mapping(as_mapping(source["subagent"]).get("thread_spawn"))
+            about.learn_subagent(self._agent, name=as_text(spawn.get("agent_role")) or "")
         elif payload.get("thread_source") == "subagent":
             self._agent = "subagent"
 
-    def _event(self, event: Mapping[str, Any]) -> None:
+    def _read_event(self, event: Mapping[str, Any]) -> None:
         item = as_mapping(event.get("item"))
         if event.get("type") == "item_completed":
-            if item.get("status") == "failed" or (
-                isinstance(item.get("exit_code"), int) and item["exit_code"]
-            ):
+            code = item.get("exit_code")
+            if item.get("status") == "failed" or (isinstance(code, int) and code):
                 self._failed.add(str(item.get("id")))
         elif event.get("type") in ("mcp_tool_call_end", "exec_command_end", "patch_apply_end"):
-            if (
-                event.get("exit_code")
-                or event.get("success") is False
-                or "Err" in as_mapping(event.get("result"))
-            ):
+            has_failed = event.get("exit_code") or event.get("success") is False
+            if has_failed or "Err" in as_mapping(event.get("result")):
                 self._failed.add(str(event.get("call_id")))
         elif event.get("type") == "token_count":
-            self._count(as_mapping(as_mapping(event.get("info")).get("total_token_usage")))
+            self._count_tokens(as_mapping(as_mapping(event.get("info")).get("total_token_usage")))
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
+    def _count_tokens(self, usage: Mapping[str, Any]) -> None:
         total, cached = usage.get("total_tokens"), usage.get("cached_input_tokens")
         if isinstance(total, int):
+            spent = total - (cached if isinstance(cached, int) else 0)
             # Codex reports running totals, and a resumed rollout repeats older ones.
-            self.about.tokens = max(
-                self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0)
-            )
+            self.about.tokens = max(self.about.tokens or 0, spent)
 
-    def _item(self, item: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_item(self, item: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind = item.get("type")
         if kind == "message":
-            yield from typed_once(self._message(item, base))
+            yield from typed_once(self._read_message(item, base))
         elif kind in _CALLS:
             call = as_text(item.get("call_id")) or as_text(item.get("id"))
-            key = next(
-                (
-                    key
-                    for key in ("arguments", "input", "action")
-                    if isinstance(item.get(key), dict | str)
-                ),
-                "",
-            )
-            yield self._call(
-                call, _tool_of(str(kind), item), parse_arguments(key, item.get(key)), base
-            )
+            keys = ("arguments", "input", "action")
+            key = next((key for key in keys if isinstance(item.get(key), dict | str)), "")
+            arguments = parse_arguments(key, item.get(key))
+            yield self._make_call(call, _name_tool(str(kind), item), arguments, base)
         elif kind in _RESULTS:
-            yield self._item_result(item, base.copy(model=None))
+            yield self._read_item_result(item, base.copy(model=None))
 
-    def _message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _read_message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         role, content = message.get("role"), message.get("content")
         if role == "assistant":
             yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text_of(content))
             return
         base = base.copy(model=None)
         passed = as_mapping(message.get("internal_chat_message_metadata_passthrough"))
-        kinds, facts = (
-            as_list(passed.get("content_item_kinds")),
-            as_list(passed.get("content_item_metadata")),
-        )
+        kinds = as_list(passed.get("content_item_kinds"))
+        facts = as_list(passed.get("content_item_metadata"))
         for place, block in enumerate(content if isinstance(content, list) else [content]):
             text = text_of(block)
-            origin = _provenance(place, kinds, facts)
+            origin = _find_provenance(place, kinds, facts)
             if not text.strip():
                 continue
             if role != "user" or (origin is not None and origin is not Origin.USER):
@@ -526,10 +497,10 @@ class CodexFormat(TranscriptFormat):
             else:
                 yield from split_typed(text, base)
 
-    def _item_result(self, item: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _read_item_result(self, item: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call = as_text(item.get("call_id"))
-        output, failed = _output(item.get("output", item.get("tools")))
-        result = self._result(call, output, failed or (call or "") in self._failed, base)
+        output, failed = _read_output(item.get("output", item.get("tools")))
+        result = self._make_result(call, output, failed or (call or "") in self._failed, base)
         head = output[:400]
         body = head.find(_OUTPUT) + len(_OUTPUT) if _OUTPUT in head else 0
         if result.tool in COMMANDS and not failed:
@@ -541,55 +512,45 @@ class CodexFormat(TranscriptFormat):
         return bool(command_line(arguments))
 
 
-def _tool_of(kind: str, item: Mapping[str, Any]) -> str:
+def _name_tool(kind: str, item: Mapping[str, Any]) -> str:
     calls = {"local_shell_call": "local_shell", "web_search_call": "web_search"}
     name = as_text(item.get("name")) or calls.get(kind, kind)
     space = as_text(item.get("namespace"))
     return f"{space}__{name}" if space and not name.startswith(space) else name
 
 
-def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None:
+def _find_provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None:
     """Return where a part of a message came from as Codex says it, None where it says nothing."""
     fact = as_mapping(as_mapping(facts[place]).get("provenance")) if place < len(facts) else {}
     kind = str(kinds[place]) if place < len(kinds) else ""
     if fact.get("type") == "tool":
         space = str(fact.get("namespace", ""))
-        return (
-            Origin.MCP if space.startswith("mcp__") and "evolvable" not in space else Origin.MEMORY
-        )
-    found = _PROVENANCES.get(str(fact.get("type")))
-    if found is None and kind:
-        found = (
-            Origin.USER
-            if kind.startswith("user.")
-            else None
-            if kind == "unknown"
-            else Origin.MEMORY
-        )
-    return found
+        is_others = space.startswith("mcp__") and "evolvable" not in space
+        return Origin.MCP if is_others else Origin.MEMORY
+    origin = _PROVENANCES.get(str(fact.get("type")))
+    if origin is not None or kind in ("", "unknown"):
+        return origin
+    return Origin.USER if kind.startswith("user.") else Origin.MEMORY
 
 
 def parse_arguments(key: str, value: object) -> Mapping[str, Any]:
     """Return what a call was given: an object, or a text that is JSON or free."""
-    found = parse_json(value) if isinstance(value, str) else value
-    if isinstance(found, dict):
-        return found
+    arguments = parse_json(value) if isinstance(value, str) else value
+    if isinstance(arguments, dict):
+        return arguments
     return {key: value} if isinstance(value, str) else {}
 
 
-def _output(value: object) -> tuple[str, bool]:
+def _read_output(value: object) -> tuple[str, bool]:
     """Return a result's text, and whether it says that it failed.
 
     Older rollouts have JSON in it.
     """
-    if (
-        isinstance(value, str)
-        and value.startswith('{"output":')
-        and isinstance(inner := parse_json(value), dict)
-    ):
-        return text_of(inner.get("output")), bool(
-            as_mapping(inner.get("metadata")).get("exit_code")
-        )
+    if isinstance(value, str) and value.startswith('{"output":'):
+        inner = parse_json(value)
+        if isinstance(inner, dict):
+            code = as_mapping(inner.get("metadata")).get("exit_code")
+            return text_of(inner.get("output")), bool(code)
     if isinstance(value, dict):
         failed = value.get("success") is False or value.get("isError") is True
         return text_of(value.get("content", value.get("output"))), failed

@@ -1,7 +1,7 @@
 """Collections: named sets of skills, one of which a client lists by itself while find_skill finds
 the others.
 
-Claude Code lists the names and descriptions of its skills in a budget; the skills that are used
+Claude Code lists the names and descriptions of its skills in a budget. The skills that are used
 least lose their description there. The rule is cited in docs/living-beside.md. Search is not
 affected.
 """
@@ -22,16 +22,18 @@ from evolvable_tools.secret_leaks import check_may_decide
 BUDGET = 8_000
 """Characters of the whole list: 1 % of a context of 200,000 tokens, at four characters a token."""
 
-# Claude Code cuts a longer description in its list; docs/living-beside.md cites the rule.
 EACH = 1_536
-"""Characters of one description that count."""
+"""Characters of one description that count: Claude Code cuts a longer one in its list.
+
+docs/living-beside.md cites the rule.
+"""
 
 MAX_COLLECTIONS = 100
 """Collections of a library."""
 
 
 class Shown(StrEnum):
-    """How a client lists one skill; the values are those of Claude Code's `skillOverrides`."""
+    """How a client lists one skill. The values are those of Claude Code's `skillOverrides`."""
 
     WHOLE = "on"
     """By name and description."""
@@ -40,7 +42,7 @@ class Shown(StrEnum):
     """By its name."""
 
     PERSON = "user-invocable-only"
-    """Not: a person may call it by its name, and the model does not see it."""
+    """Not listed to the model. A person may call it by its name."""
 
     NEVER = "off"
     """Not at all."""
@@ -67,8 +69,8 @@ class ListedSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillListing:
-    """What a client's list holds. size: characters if no description were cut; bare: skills that
-    lose theirs, the most used first; hidden: skills that the client does not list.
+    """What a client's list holds. size: characters if no description were cut. bare: skills that
+    lose theirs, the most used first. hidden: skills that the client does not list.
     """
 
     skills: int
@@ -81,7 +83,7 @@ class SkillListing:
 class SkillCollection:
     """A named set of skills.
 
-    ids, refs: of its living skills; gone: those that were removed from the library.
+    ids, refs: of its living skills. gone: those that were removed from the library.
     """
 
     name: str
@@ -100,44 +102,38 @@ def read_skills(library: Library, folder: WatchedFolder) -> list[ListedSkill]:
     }
     entries = library.index.visible_entries(directories, Kind.SKILL, (folder.scope,))
     tallies = library.evidence.tallies(list(entries))
-    return [
-        ListedSkill(
-            id_,
-            directories[id_],
-            str(entry.ref),
-            len(entry.description),
-            tallies[id_].loaded if id_ in tallies else 0,
-        )
-        for id_, entry in entries.items()
-    ]
+    listed = []
+    for id_, entry in entries.items():
+        uses = tallies[id_].loaded if id_ in tallies else 0
+        length = len(entry.description)
+        listed.append(ListedSkill(id_, directories[id_], str(entry.ref), length, uses))
+    return listed
 
 
 def measure_listing(skills: Iterable[ListedSkill], overrides: Mapping[str, Shown]) -> SkillListing:
-    """Return what a client's list holds. overrides: how it lists a skill, by its name; whole where
-    it does not say.
+    """Return what a client's list holds.
 
     Every name stays. Descriptions stay while they fit, those of the skills that are used most
-    first.
+    first. overrides: how the client lists a skill, by its name. A skill without one is listed
+    whole.
     """
-    by_name = {skill.name: skill for skill in skills}
-    state = {name: overrides.get(name, Shown.WHOLE) for name in by_name}
-    whole = [skill for name, skill in by_name.items() if state[name] is Shown.WHOLE]
-    names_only = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
-    hidden = [
-        skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)
-    ]
+    groups: dict[Shown, list[ListedSkill]] = {shown: [] for shown in Shown}
+    for name, skill in {skill.name: skill for skill in skills}.items():
+        groups[overrides.get(name, Shown.WHOLE)].append(skill)
+    whole, names_only = groups[Shown.WHOLE], groups[Shown.NAME]
+    hidden = [*groups[Shown.PERSON], *groups[Shown.NEVER]]
     lines = len(whole) + len(names_only)
     # "- " before each name, and a line end between the entries.
     names = sum(len(skill.name) + 2 for skill in (*whole, *names_only)) + max(0, lines - 1)
     left, bare = BUDGET - names, []
-    for skill in sorted(whole, key=_most_used):
+    for skill in sorted(whole, key=_rank_by_use):
         cost = skill.size - len(skill.name) - 2
         if cost <= left:
             left -= cost
         else:
             bare.append(skill)
     size = names + sum(skill.size - len(skill.name) - 2 for skill in whole)
-    return SkillListing(lines, size, bare, sorted(hidden, key=_most_used))
+    return SkillListing(lines, size, bare, sorted(hidden, key=_rank_by_use))
 
 
 def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[ListedSkill]:
@@ -147,7 +143,7 @@ def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[Liste
     beside: characters of other skills in the same list.
     """
     fitting, left = list[ListedSkill](), BUDGET - beside
-    for skill in sorted({skill.name: skill for skill in skills}.values(), key=_most_used):
+    for skill in sorted({skill.name: skill for skill in skills}.values(), key=_rank_by_use):
         if skill.size < left:
             fitting.append(skill)
             left -= skill.size + 1
@@ -155,16 +151,18 @@ def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[Liste
 
 
 def describe_listing(listing: SkillListing) -> str:
-    """Return in a line what a list holds, of how much room, and how many skills lose their
-    description there.
+    """Return in a line how many skills a list holds, its size, and how many lose their description
+    there.
     """
-    bare = len(listing.bare)
-    loss = f"{bare:,} lose{'s' if bare == 1 else ''} {'its' if bare == 1 else 'their'} description"
     summary = f"{count(listing.skills, 'skill')}, {listing.size:,} of {BUDGET:,} characters"
-    return f"{summary}: {loss if bare else 'all keep their description'}"
+    bare = len(listing.bare)
+    if not bare:
+        return f"{summary}: all keep their description"
+    verb = "loses its" if bare == 1 else "lose their"
+    return f"{summary}: {bare:,} {verb} description"
 
 
-def _most_used(skill: ListedSkill) -> tuple[int, str]:
+def _rank_by_use(skill: ListedSkill) -> tuple[int, str]:
     return -skill.uses, skill.ref
 
 
@@ -173,12 +171,12 @@ def list_collections(library: Library) -> list[SkillCollection]:
     members = library.store.backend.collections.members()
     heads = library.store.backend.heads_by_id({id_ for ids in members.values() for id_ in ids})
     return [
-        _collection(name, [heads[id_] for id_ in ids if id_ in heads])
+        _make_collection(name, [heads[id_] for id_ in ids if id_ in heads])
         for name, ids in members.items()
     ]
 
 
-def _collection(name: str, heads: Sequence[Head]) -> SkillCollection:
+def _make_collection(name: str, heads: Sequence[Head]) -> SkillCollection:
     living = sorted(
         (head for head in heads if head.version is not None), key=lambda head: str(head.ref)
     )
@@ -190,13 +188,13 @@ def _collection(name: str, heads: Sequence[Head]) -> SkillCollection:
 
 def find_collection(library: Library, name: str) -> SkillCollection:
     """Return one collection. Raise NotFound."""
-    found = {collection.name: collection for collection in list_collections(library)}
-    if name not in found:
-        hint = f"There is: {', '.join(found)}."
-        if not found:
+    by_name = {collection.name: collection for collection in list_collections(library)}
+    if name not in by_name:
+        hint = f"There is: {', '.join(by_name)}."
+        if not by_name:
             hint = "There is none; `evolvable client collection add NAME REF` makes one."
         raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", hint)
-    return found[name]
+    return by_name[name]
 
 
 def add_to_collection(
@@ -217,10 +215,10 @@ def add_to_collection(
         raise InvalidArgument(
             f"There are {MAX_COLLECTIONS} collections.", "Remove one of them first."
         )
-    added = [_skill(library, caller, ref).id for ref in refs]
+    added = [_find_skill(library, caller, ref).id for ref in refs]
     if not added and name not in collections:
         raise InvalidArgument(f"The collection {name} would be empty.", "Name at least one skill.")
-    gone = [_skill(library, caller, ref).id for ref in removed]
+    gone = [_find_skill(library, caller, ref).id for ref in removed]
     library.store.backend.collections.change(name, library.store.now(), added, gone)
     library.record(caller, "change collection", name)
     return next(
@@ -229,7 +227,7 @@ def add_to_collection(
     )
 
 
-def _skill(library: Library, caller: Caller, ref: Ref) -> Head:
+def _find_skill(library: Library, caller: Caller, ref: Ref) -> Head:
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Clients list skills alone.")
     return library.store.head(ref, caller.scopes)
@@ -238,15 +236,15 @@ def _skill(library: Library, caller: Caller, ref: Ref) -> Head:
 def remove_from_collection(
     library: Library, caller: Caller, name: str, refs: Sequence[Ref] = ()
 ) -> tuple[SkillCollection, list[str]]:
-    """Remove skills from a collection, without refs all of them, which ends it; return what is
+    """Remove skills from a collection, without refs all of them, which ends it, and return what is
     left, and what went.
 
     Raise Refused for anybody but a person, NotFound, NoSuchResource.
     """
     check_may_decide(caller, "change collections")
-    found = find_collection(library, name)
+    existing = find_collection(library, name)
     ids = library.store.backend.collections.members()[name]
-    gone = [_member(library, caller, found, ref) for ref in refs] or list(ids)
+    gone = [_find_member(library, caller, existing, ref) for ref in refs] or list(ids)
     heads = library.store.backend.heads_by_id(gone)
     library.store.backend.collections.change(name, library.store.now(), (), gone)
     library.record(caller, "change collection", name)
@@ -257,18 +255,19 @@ def remove_from_collection(
     return left, sorted(str(head.ref) for head in heads.values())
 
 
-def _member(library: Library, caller: Caller, collection: SkillCollection, ref: Ref) -> int:
+def _find_member(library: Library, caller: Caller, collection: SkillCollection, ref: Ref) -> int:
     head = library.store.head(ref, caller.scopes)
     if head.id not in collection.ids:
         raise NotFound(
             f"{head.ref} is not in the collection {collection.name}.",
-            f"It has: {_some(collection.refs)}.",
+            f"It has: {_format_refs(collection.refs)}.",
         )
     return head.id
 
 
-def _some(refs: Sequence[str]) -> str:
-    return ", ".join(refs[:10]) + (f" and {len(refs) - 10} more" if len(refs) > 10 else "")
+def _format_refs(refs: Sequence[str]) -> str:
+    more = f" and {len(refs) - 10} more" if len(refs) > 10 else ""
+    return ", ".join(refs[:10]) + more
 
 
 def plan_overrides(

@@ -33,10 +33,10 @@ MAX_LINE = 200
 """Bytes of one hint."""
 
 MAX_WAITING = 50
-"""Resources that wait to be compared; the oldest give way."""
+"""Resources that wait to be compared. The oldest give way."""
 
 MAX_READERS = 1_000
-"""Readers with a hint that they did not ask for yet; the oldest give way."""
+"""Readers with a hint that they did not ask for yet. The oldest give way."""
 
 PAUSE_SECONDS = 0.05
 """How long after a write the comparison begins: the answer of the write goes out first."""
@@ -112,13 +112,16 @@ class DuplicateHints:
             self._closed.wait(pause)
 
     def _wait(self) -> bool:
-        """Wait until something is there to compare; return False at the end of the server."""
+        """Wait until something is there to compare, and return False at the end of the server."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed.is_set())
         return not self._closed.wait(PAUSE_SECONDS)
 
     def _compare(self, resource: int, caller: Caller) -> None:
-        """Raise LibraryBusy while the index does not have the newest version."""
+        """Find the near duplicates of a resource, and keep the hints for its writer.
+
+        Raise LibraryBusy while the index does not have the newest version.
+        """
         library = self._library
         # Read again: the head may have moved since the write that asked for the comparison.
         head = library.store.backend.heads_by_id([resource]).get(resource)
@@ -128,14 +131,14 @@ class DuplicateHints:
         entry = library.index.entry(head)
         if entry is not None and entry.version != head.version:
             raise LibraryBusy(f"The index does not have {head.ref}@{head.version} yet.")
-        found, lines = list[tuple[int, int]](), list[str]()
+        pairs, lines = list[tuple[int, int]](), list[str]()
         for pair in near_duplicates_of(library, [head], limit=MAX_PAIRS).pairs:
             other = library.store.head_or_none(Ref.parse(pair.other))
             if other is not None:
-                found.append((other.id, round(100 * pair.likeness)))
-                shared = _shared_words(library, caller, (head, other), pair.shared)
+                pairs.append((other.id, round(100 * pair.likeness)))
+                shared = _format_shared_words(library, caller, (head, other), pair.shared)
                 lines.append(hint_line(head, other, pair.likeness, shared))
-        note_pairs(library.store.home, resource, found)
+        note_pairs(library.store.home, resource, pairs)
         if not lines:
             return
         if caller.reader:
@@ -148,7 +151,7 @@ class DuplicateHints:
             self._notify(line)
 
 
-def _shared_words(
+def _format_shared_words(
     library: Library, caller: Caller, heads: Sequence[Head], words: Sequence[str]
 ) -> str:
     """Return what two resources share, as an agent reads it: between marks where one of them is not
@@ -179,13 +182,12 @@ def take_pairs(library: Library) -> list[str]:
     """
     notes = take_notes(library.store.home)
     heads = library.store.backend.heads_by_id(notes) if notes else {}
-    waiting = [
-        heads[resource] for resource, found in notes.items() if found is None and resource in heads
-    ][-MAX_WAITING:]
+    left = [resource for resource, noted_pairs in notes.items() if noted_pairs is None]
+    waiting = [heads[resource] for resource in left if resource in heads][-MAX_WAITING:]
     pairs = [
         (resource, other, percent / 100)
-        for resource, found in notes.items()
-        for other, percent in found or ()
+        for resource, noted_pairs in notes.items()
+        for other, percent in noted_pairs or ()
     ]
     try:
         # The newest first, which a line begins with.
@@ -198,11 +200,9 @@ def take_pairs(library: Library) -> list[str]:
     except EvolvableError as error:
         if may_pass(error):
             leave_for_status(library.store.home, [head.id for head in waiting])
-    heads |= (
-        library.store.backend.heads_by_id({other for _, other, _ in pairs} - heads.keys())
-        if pairs
-        else {}
-    )
+    if pairs:
+        others = {other for _, other, _ in pairs} - heads.keys()
+        heads |= library.store.backend.heads_by_id(others)
     lines = dict[frozenset[int], str]()
     for resource, other, likeness in pairs:
         first, second = heads.get(resource), heads.get(other)
@@ -222,19 +222,17 @@ def near_duplicates_of(
 
     progress: see `find_near_duplicates`.
     """
-    heads = [
-        head
+    candidates = [
+        resource if isinstance(resource, Head) else library.store.head_or_none(resource)
         for resource in resources
-        if (
-            head := resource if isinstance(resource, Head) else library.store.head_or_none(resource)
-        )
     ]
+    heads = [head for head in candidates if head is not None]
     if len(heads) <= retrieval.EACH:
-        entries = _index_entries(library, heads)
+        entries = _find_index_entries(library, heads)
         return retrieval.find_near_duplicates(
             library.index, entries, seen=library.scopes_from, limit=limit
         )
-    others = _index_entries(library, library.store.heads())
+    others = _find_index_entries(library, library.store.heads())
     ids = {head.id for head in heads}
     newcomers = [entry for entry in others if entry.id in ids]
     return retrieval.find_near_duplicates(
@@ -247,5 +245,5 @@ def near_duplicates_of(
     )
 
 
-def _index_entries(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
+def _find_index_entries(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
     return list(library.index.visible_entries(head.id for head in heads).values())

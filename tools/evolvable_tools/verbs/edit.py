@@ -1,7 +1,7 @@
 """What a change makes of a resource's files: whole files replaced, texts edited, and whether that
 leaves it sound.
 
-The verbs update, restore and remove; a person removes several at once, too.
+The verbs update, restore and remove. A person removes several at once, too.
 """
 
 import random
@@ -52,18 +52,15 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     """Return the files of a resource under another's name. Raises NoSuchResource, NoSuchVersion."""
     head = library.store.head(source.at(None), caller.scopes)
     files = library.store.files(head, source.version)
-    old, new = (
-        main_file(head.kind, head.name),
-        main_file(target.kind, target.name),
-    )
+    old = main_file(head.kind, head.name)
+    new = main_file(target.kind, target.name)
     main = files.pop(old, None)
     if main is not None:
         # Only the first `name:` line, which is the one in the frontmatter; the line end stays as it
         # is.
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
-        files[new] = File(
-            line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode
-        )
+        data = line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1)
+        files[new] = File(data, main.mode)
     return files
 
 
@@ -74,28 +71,30 @@ def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list
     What the change lets the resource do is no warning: the scan asks about it where an agent does
     it.
     """
-    found = find_problems(ref.kind, ref.name, after)
+    problems = find_problems(ref.kind, ref.name, after)
     # What a person writes ambiguously is the person's to decide; an agent has to be exact.
     unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
-    stops = [*blocking_problems(found), *lost_files(found), *unclear]
+    stops = [*blocking_problems(problems), *lost_files(problems), *unclear]
     # What was unsound before the change does not keep a person from improving the rest.
     if stops and before:
-        was = {_same(problem) for problem in find_problems(ref.kind, ref.name, before)}
-        stops = [problem for problem in stops if _same(problem) not in was]
+        was = {_identify_problem(problem) for problem in find_problems(ref.kind, ref.name, before)}
+        stops = [problem for problem in stops if _identify_problem(problem) not in was]
     if stops:
         raise InvalidResource(str(ref), [str(problem) for problem in stops])
-    return [str(problem) for problem in found if not problem.capability]
+    return [str(problem) for problem in problems if not problem.capability]
 
 
-def _same(problem: Problem) -> tuple[str, str]:
+def _identify_problem(problem: Problem) -> tuple[str, str]:
     # Counts and line numbers in the text may differ; a description that gets shorter is no new
     # problem.
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
 
 
-# Bounds how long a caller waits while others write the same resource.
 RETRY_SECONDS = 10.0
-"""How long a change without expected_version is applied again after another change of the head."""
+"""How long a change without expected_version is applied again after other changes of the head.
+
+It bounds how long a caller waits while others write the same resource.
+"""
 
 _LONGEST_PAUSE = 0.2  # seconds between two tries
 
@@ -130,9 +129,11 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A checked change that is not made yet. head: None for a new resource. base: the version it is
-    made from, 0 for none. files: none at all to remove the resource. manifest, places: of what is
-    there before. parent: the version that it is a copy of.
+    """A checked change that is not made yet.
+
+    head: None for a new resource. base: the version it is made from, 0 for none. files: none at all
+    to remove the resource. manifest, places: of what is there before. parent: the version that it
+    is a copy of.
     """
 
     ref: Ref
@@ -163,13 +164,13 @@ def update_resource(
     """Make a new version from the head: replace, add and delete files, then apply edits.
 
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource
-    is new; copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person
-    decides; so it is with what a scan finds in a change by anybody but a person, and with their
-    changes of a memory unless its policy is auto. Without expected_version the change is applied
-    again to the head of that moment; of whole files by an agent or a script what `replace_files`
-    makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
-    every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not
-    theirs to change and for a plugin's resource.
+    is new. copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person
+    decides. A person decides too on a change by anybody else in which a scan finds something, and
+    on their change of a memory unless its policy is auto. Without expected_version the change is
+    applied again when the head moves. Whole files of an agent or a script are merged as
+    `replace_files` says. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, Frozen,
+    NoSuchResource, InvalidArgument, Unsafe, and InvalidResource with every problem. Raises Refused
+    for a memory that is not theirs to change and for a plugin's resource.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument(
@@ -212,8 +213,8 @@ def _draft_change(
     """Return the checked change of the head of this moment, and the files before the edits."""
     head, places = None, None
     if not change.create:
-        head, places = library.latest(_existing_head(library, caller, ref))
-    check_not_plugins(target := head.ref if head else _new_name(library, ref))
+        head, places = library.latest(_find_head(library, caller, ref))
+    check_not_plugins(target := head.ref if head else _make_new_ref(library, ref))
     expected, copy_of = change.expected_version, change.copy_of
     base = _check_expected(target, head, expected)
     manifest = library.store.manifest(head) if head else None
@@ -227,7 +228,7 @@ def _draft_change(
     changed = changed_files(before, after)
     draft = _Draft(target, head, base, before, after, changed, warnings, manifest, places)
     if copy_of:
-        draft = replace(draft, parent=_version_of(library, caller, copy_of))
+        draft = replace(draft, parent=_find_version(library, caller, copy_of))
     return draft, whole.files
 
 
@@ -238,15 +239,14 @@ def _check_version(expected: int | None) -> None:
         )
 
 
-def _version_of(library: Library, caller: Caller, source: Ref) -> Ref:
+def _find_version(library: Library, caller: Caller, source: Ref) -> Ref:
     """Return the version that a copy of this ref is made from."""
     head = library.store.head(source.at(None), caller.scopes)
     return head.ref.at(source.version or head.version)
 
 
 COPY_OF = "copy of "
-"""What the evidence of an operation begins with that made a copy; the ref of the
-version follows.
+"""What the evidence of an operation begins with that made a copy. The ref of the version follows.
 """
 
 
@@ -267,7 +267,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     # Files are staged in the watched folders before the commit and exchanged after it, so a crash
     # between the two leaves either the old or the new content, which the next sync settles.
     with library.stage_checkout(draft.head, draft.manifest, draft.files, draft.places) as staged:
-        with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
+        with _begin_transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(
                 draft.ref,
                 draft.files,
@@ -294,7 +294,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     return updated
 
 
-def _transaction(
+def _begin_transaction(
     library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None
 ) -> Transaction:
     """Return the transaction of one change; that of SOUL is signed where the person locked
@@ -306,9 +306,8 @@ def _transaction(
     is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
     if is_soul:
         library.authorise(caller, f"Writing {ref}")
-    return library.transaction(
-        caller, reason, sign=is_soul, evidence=(f"{COPY_OF}{parent}",) if parent else ()
-    )
+    evidence = (f"{COPY_OF}{parent}",) if parent else ()
+    return library.transaction(caller, reason, sign=is_soul, evidence=evidence)
 
 
 def _propose(
@@ -347,7 +346,7 @@ def _check_expected(ref: Ref, head: Head | None, expected: int | None) -> int:
     return now
 
 
-def _existing_head(library: Library, caller: Caller, ref: Ref) -> Head:
+def _find_head(library: Library, caller: Caller, ref: Ref) -> Head:
     """Return the head of a resource that is changed.
 
     Raise NoSuchResource, whose hint says how to make it.
@@ -361,7 +360,7 @@ def _existing_head(library: Library, caller: Caller, ref: Ref) -> Head:
         raise NoSuchResource(str(error), f"{error.hint} To make it, pass create=true.") from None
 
 
-def _new_name(library: Library, ref: Ref) -> Ref:
+def _make_new_ref(library: Library, ref: Ref) -> Ref:
     """Return the ref of a resource that is to be made. Raises AlreadyExists."""
     new = ref.at(None).within(ref.scope or USER_SCOPE)
     head = library.store.head_or_none(new)
@@ -382,16 +381,19 @@ def _finish_update(
     *,
     written: bool = False,
 ) -> Updated:
-    """Return what a write did, when the folders hold it. written: they do already."""
-    # The folders that the staged exchange did not reach are written by the ordinary checkout.
+    """Write a change into the folders, and return what it did.
+
+    written: the staged exchange wrote it into all of them already.
+    """
     if result.changed and not written:
-        warnings = [
-            *warnings,
-            *library.checkout([result.ref], created=result.version == 1),
-        ]
-    operation_id, changed = operation.id if operation else None, changed if result.changed else []
+        warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
     return Updated(
-        str(result.ref), result.version, result.previous, operation_id, changed, warnings
+        str(result.ref),
+        result.version,
+        result.previous,
+        operation.id if operation else None,
+        changed if result.changed else [],
+        warnings,
     )
 
 
@@ -407,9 +409,9 @@ def restore_resource(
 ) -> Updated:
     """Make a new version with an old one's content; bring a removed resource back.
 
-    propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change
-    by anybody but a person, and with what the level lets nobody else change. Raises NoSuchVersion,
-    NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
+    propose: nothing is changed yet, a person decides. The same holds for a change by anybody but a
+    person in which a scan finds something, or which the level leaves to a person. Raises
+    NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
     """
     store, reason = library.store, library.redact(reason)
     needs_person = approvals.needs_person(library.policies, ref, caller.actor)
@@ -422,11 +424,10 @@ def restore_resource(
     needs_person = needs_person or approvals.change_waits(library, caller, head)
     needs_person = needs_person or approvals.frozen_section_waits(library, caller, now, then)
     if propose or needs_person or requires_approval(caller, found):
-        draft = _Draft(
-            head.ref, head, _check_expected(head.ref, head, expected_version), now, then, changed
-        )
+        base = _check_expected(head.ref, head, expected_version)
+        draft = _Draft(head.ref, head, base, now, then, changed)
         return _propose(library, caller, draft, reason, found, by_request=propose)
-    with _transaction(library, caller, head.ref, reason) as tx:
+    with _begin_transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     # What the caller has of the resource is the restored version from here on.
     if library.served_texts.files_of(caller.reader, str(head.ref)):
@@ -446,23 +447,20 @@ def remove_resource(
     expected_version: int | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Make the name point nowhere; every version stays and can be restored.
+    """Make the name point nowhere.
 
-    propose: nothing is changed yet, a person decides; so it is with an agent's removal of what
-    others made, and of more resources than approvals.MAX_REMOVED. Raises NoSuchResource,
-    VersionConflict, Frozen, Refused.
+    Every version stays and can be restored. propose: nothing is changed yet, a person decides. The
+    same holds for an agent's removal of what others made, and of more resources than
+    approvals.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
-    reason, needs_person = (
-        library.redact(reason),
-        approvals.needs_person(library.policies, ref, caller.actor),
-    )
+    reason = library.redact(reason)
+    needs_person = approvals.needs_person(library.policies, ref, caller.actor)
     head, _ = library.latest(library.store.head(ref, caller.scopes))
     if propose or needs_person or approvals.removal_waits(library, caller, head):
-        draft = _Draft(
-            head.ref, head, _check_expected(head.ref, head, expected_version), {}, {}, []
-        )
+        base = _check_expected(head.ref, head, expected_version)
+        draft = _Draft(head.ref, head, base, {}, {}, [])
         return _propose(library, caller, draft, reason, approvals.NOTHING, by_request=propose)
-    with _transaction(library, caller, head.ref, reason) as tx:
+    with _begin_transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _finish_update(library, tx.written[0], tx.operation, [], [])
 
@@ -470,11 +468,11 @@ def remove_resource(
 def remove_together(
     library: Library, caller: Caller, versions: Mapping[Ref, int | None], reason: str
 ) -> Operation:
-    """Make several names point nowhere by one operation, all of them or none; every version stays.
+    """Make several names point nowhere by one operation, all of them or none.
 
-    versions: resource -> the version that the person saw. Raises Refused for anybody but a person,
-    InvalidArgument for none and for a memory, which is removed by itself, NoSuchResource,
-    VersionConflict, Frozen.
+    Every version stays. versions: resource -> the version that the person saw. Raises Refused for
+    anybody but a person, InvalidArgument for none and for a memory, which is removed by itself,
+    NoSuchResource, VersionConflict, Frozen.
     """
     check_may_decide(caller, "remove several resources at once")
     if not versions or any(ref.kind is Kind.MEMORY for ref in versions):
@@ -519,8 +517,8 @@ def borrowed_from(
     head, before: of the resource, None and none for a new one. A change that brings few lines, or
     less than half of them, is not compared: that costs an update nothing.
     """
-    lines = set[bytes]() if caller.decides else _lines(files)
-    added = lines - _lines(before)
+    lines = set[bytes]() if caller.decides else _list_lines(files)
+    added = lines - _list_lines(before)
     # Comparing with every resource reads their files, so small changes return before it.
     if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
@@ -532,20 +530,20 @@ def borrowed_from(
     for resource, authorship in authorships(library, heads, caller).items():
         if not authorship.is_strangers:
             continue
-        shared = lines & _lines(_strangers(library, heads[resource], authorship))
+        shared = lines & _list_lines(_find_strangers_files(library, heads[resource], authorship))
         if len(shared) > SHARED * len(lines):
             principal = _PRINCIPALS.get(authorship.main.kind, Principal.IMPORT)
             return Identity(principal, f"copy:{authorship.main.by or heads[resource].name}")
     return None
 
 
-def _strangers(library: Library, head: Head, authorship: Authorship) -> Files:
+def _find_strangers_files(library: Library, head: Head, authorship: Authorship) -> Files:
     return {
         path: file for path, file in library.store.files(head).items() if authorship.of(path).why
     }
 
 
-def _lines(files: Files) -> set[bytes]:
+def _list_lines(files: Files) -> set[bytes]:
     """Return the lines of the texts, without spaces, that are long enough to say where they are
     from.
     """

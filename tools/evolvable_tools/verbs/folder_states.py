@@ -1,5 +1,4 @@
-"""How the watched folders stand. `status`, `folders`, `doctor` and the page show what is found
-here, and nothing else.
+"""The state of the watched folders, which `status`, `folders`, `doctor` and the page show.
 
 It is asked for often, so it reads rows and file times, and of a folder only directories that may
 have changed.
@@ -63,7 +62,7 @@ class WatchedRoot:
 
 
 def folder_states(library: Library) -> list[WatchedRoot]:
-    """Return the watched folders in the order they were added, and how each stands.
+    """Return the watched folders in the order they were added, each with its state.
 
     Change nothing.
     """
@@ -71,10 +70,8 @@ def folder_states(library: Library) -> list[WatchedRoot]:
 
 
 def _describe_folder(library: Library, folder: WatchedFolder) -> WatchedRoot:
-    copy, bound = (
-        library.working_copies.copy(folder),
-        library.working_copies.bindings.of_folder(folder),
-    )
+    copy = library.working_copies.copy(folder)
+    bound = library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
     behind = sorted(
         place
@@ -96,38 +93,34 @@ def _describe_folder(library: Library, folder: WatchedFolder) -> WatchedRoot:
         conflicts=conflicts,
         obstacle=str(obstacle) if obstacle else "",
         read_only=exists and copy.is_read_only(""),
-        pulled=_newest_pull(library, folder, bound),
+        pulled=_find_newest_pull(library, folder, bound),
     )
     if exists and not root.obstacle:
         root = replace(root, obstacle=_add_directories(library, folder, root))
-    return replace(root, state=_in_words(root, hindered=bool(obstacle)))
+    return replace(root, state=_describe_state(root, hindered=bool(obstacle)))
 
 
-def _newest_pull(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
+def _find_newest_pull(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
     """Return the commit of the newest pull into a folder whose pulls the person follows, '' for
     none.
     """
-    if not any(
-        folder.path.is_relative_to(followed)
-        for followed in library.store.backend.followed_folders()
-    ):
+    followed = library.store.backend.followed_folders()
+    if not any(folder.path.is_relative_to(path) for path in followed):
         return ""
-    found = library.store.backend.authorship.newest_authors(
-        {binding.resource for binding in bound.values()}
-    )
+    resources = {binding.resource for binding in bound.values()}
+    newest_authors = library.store.backend.authorship.newest_authors(resources)
     version_authors = [
-        author for authors in found.values() for author in (authors.maker, *authors.others.values())
+        author
+        for authors in newest_authors.values()
+        for author in (authors.maker, *authors.others.values())
     ]
-    newest = max(
-        (author for author in version_authors if author.pull is not None),
-        key=lambda author: author.operation,
-        default=None,
-    )
+    pulled = [author for author in version_authors if author.pull is not None]
+    newest = max(pulled, key=lambda author: author.operation, default=None)
     return newest.pull.commit if newest is not None and newest.pull is not None else ""
 
 
 def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot) -> str:
-    """Add how the directories of the folder stand.
+    """Add the state of each directory of the folder.
 
     Return what keeps a sync from it, '' for nothing.
     """
@@ -146,23 +139,24 @@ def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot)
     )
     # What a sync leaves out is reported with its reason, and not read again here.
     rest = survey.directories - survey.left_out.keys()
-    for state in status.find_changed_states(
-        sorted(status.filter_changed(rest - status.filter_linked(rest)))
-    ):
+    changed = status.filter_changed(rest - status.filter_linked(rest))
+    for state in status.find_changed_states(sorted(changed)):
         waiting = held.get(state.directory)
         # Held only as long as the directory has the content that the proposal is about.
         if waiting is not None and state.tree == waiting.tree:
             root.held.append(f"{state.directory} (proposal {waiting.proposal})")
         elif _is_unsaved(library, state):
-            _add(library, folder, state, root)
+            _add_directory(library, folder, state, root)
     root.not_imported.sort(key=lambda issue: issue.directory)
     return ""
 
 
-def _add(library: Library, folder: WatchedFolder, state: DirectoryState, root: WatchedRoot) -> None:
+def _add_directory(
+    library: Library, folder: WatchedFolder, state: DirectoryState, root: WatchedRoot
+) -> None:
     if state.reading is None:
         root.missing.append(state.directory)
-    elif reasons := _reasons(library, folder, state):
+    elif reasons := _find_reasons(library, folder, state):
         root.not_imported.append(DirectoryIssue(state.directory, tuple(reasons)))
     else:
         root.changed.append(state.directory)
@@ -170,7 +164,7 @@ def _add(library: Library, folder: WatchedFolder, state: DirectoryState, root: W
             root.waiting_for_git.append(f"{state.directory} ({activity})")
 
 
-def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> list[str]:
+def _find_reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> list[str]:
     """Return why a sync does not import a directory."""
     assert state.reading is not None
     place, kind = folder.path / state.directory, folder.kind
@@ -181,12 +175,11 @@ def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> 
     manifest = (
         known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
     )
-    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be
-    # made of it.
+    # As a sync imports them: a skill has to have its directory's name, any other kind the name that
+    # can be made of it.
     name = place.name if kind is Kind.SKILL else state.name
-    return reasons_against(
-        kind, name, state.reading, manifest, known_files(library.store, state.binding, state.head)
-    )
+    files = known_files(library.store, state.binding, state.head)
+    return reasons_against(kind, name, state.reading, manifest, files)
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
@@ -195,14 +188,14 @@ def _is_unsaved(library: Library, state: DirectoryState) -> bool:
     if state.binding is not None and state.binding.version is None and state.tree is None:
         return False  # what a removal left of the person's is no resource
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
-    known_tree = (
-        library.store.manifest(head, version).tree if head is not None and version else empty
-    )
+    known_tree = empty
+    if head is not None and version:
+        known_tree = library.store.manifest(head, version).tree
     unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
     return unread or (state.tree or empty) != known_tree
 
 
-def _in_words(root: WatchedRoot, *, hindered: bool) -> str:
+def _describe_state(root: WatchedRoot, *, hindered: bool) -> str:
     if hindered:
         return "not followed, a link leads elsewhere"
     if not root.there or root.obstacle:
@@ -239,12 +232,13 @@ def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
         yield FolderProblem(f"{folder.path} is watched and not there.", next_step)
     if folder.behind and folder.read_only:
         yield FolderProblem(
-            f"{folder.path} is read-only and behind in {_some(folder.behind)}.",
+            f"{folder.path} is read-only and behind in {_format_names(folder.behind)}.",
             "The library is right; the program that makes the folder has to bring it.",
         )
     elif folder.behind and folder.there and not folder.obstacle:
         yield FolderProblem(
-            f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable folders sync`."
+            f"{folder.path} is behind in {_format_names(folder.behind)}.",
+            "`evolvable folders sync`.",
         )
     for conflict in folder.conflicts:
         yield FolderProblem(
@@ -257,8 +251,9 @@ def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
             f"{folder.path}/{issue.directory} is not imported: {reasons}.", next_step
         )
     if folder.held:
+        names = _format_names(folder.held)
         yield FolderProblem(
-            f"{folder.path} holds what is not served until you decide: {_some(folder.held)}.",
+            f"{folder.path} holds what is not served until you decide: {names}.",
             "`evolvable inbox` lists what waits; the files are left as they are.",
         )
 
@@ -266,14 +261,15 @@ def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
 def folder_notes(folder: WatchedRoot) -> Iterator[str]:
     """Yield what differs in a watched folder and is no fault: the next sync brings it in."""
     if folder.changed:
-        yield f"{folder.path}: {_some(folder.changed)} changed on disk; `evolvable diff` shows how."
+        names = _format_names(folder.changed)
+        yield f"{folder.path}: {names} changed on disk; `evolvable diff` shows how."
     if folder.missing:
         yield (
-            f"{folder.path}: {_some(folder.missing)} is not there; the next sync removes "
+            f"{folder.path}: {_format_names(folder.missing)} is not there; the next sync removes "
             "what is gone."
         )
 
 
-def _some(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
     return ", ".join(names[:MOST]) + more

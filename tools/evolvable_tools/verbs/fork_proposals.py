@@ -44,21 +44,12 @@ def propose_forks(library: Library, caller: Caller, folder: WatchedFolder) -> di
             continue
         changed = {**files, main: replace(files[main], data=data)}
         tree = make_manifest(changed).tree
-        if any(
-            proposal.manifest.tree == tree
-            for proposal in library.store.backend.proposals.about(head.ref)
-        ):
+        earlier = library.store.backend.proposals.about(head.ref)
+        if any(proposal.manifest.tree == tree for proposal in earlier):
             continue
         why = f"Claude Code's Skill tool starts its delegate {agent} by these two lines"
         try:
-            proposed[str(head.ref)] = propose(
-                library,
-                caller,
-                head.ref,
-                head.version,
-                changed,
-                why,
-            )
+            proposed[str(head.ref)] = propose(library, caller, head.ref, head.version, changed, why)
         except EvolvableError:
             continue  # the scan refuses a text that was there before
     return proposed

@@ -52,7 +52,7 @@ class SkillEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the beginning of a SKILL.md says, and what is wrong with it."""
+    """The fields of a SKILL.md, and what is wrong with its frontmatter."""
 
     fields: Mapping[str, object]
     wrong: tuple[str, ...]
@@ -83,14 +83,13 @@ class HostCatalog:
         nearest: dict[str, ChannelEntry] = {}
         # With one scope there are no two skills of one name, so the query is spared.
         last = self._store.backend.authorship.untrusted_resources() if len(scopes) > 1 else set()
-        for behind in (True, False):  # what nobody trusts hides none of its name
+        for is_last in (True, False):  # what nobody trusts hides no other skill of its name
             for scope in reversed(scopes):
-                seen = [
-                    h
-                    for h in self._skills
-                    if h.ref.scope == scope and (h.resource in last) is behind
-                ]
-                nearest |= {entry.ref.name: entry for entry in seen}
+                nearest |= {
+                    entry.ref.name: entry
+                    for entry in self._skills
+                    if entry.ref.scope == scope and (entry.resource in last) is is_last
+                }
         return [nearest[name] for name in sorted(nearest)]
 
     def entry(self, skill: ChannelEntry, version: int | None = None) -> SkillEntry:
@@ -104,11 +103,11 @@ class HostCatalog:
             raise NoSuchVersion(
                 f"{ref} has no version {number}.", "resource_history shows those there are."
             )
-        head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
-        reasons = (*_left_out(ref.name, files, head), *self._address_conflict(skill, files))
+        head = _read_head(self._store, files[MAIN].sha256) if MAIN in files else None
+        reasons = (*_left_out(ref.name, files, head), *self._find_address_conflict(skill, files))
         return SkillEntry(ref, number, head.fields if head else {}, files, reasons)
 
-    def _address_conflict(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
+    def _find_address_conflict(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
         """Return a reason when one of its addresses is another skill's; see `is_users`."""
         name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
         if scope != USER_SCOPE:
@@ -119,9 +118,9 @@ class HostCatalog:
         for path in sorted(files):
             directory, slash, _ = path.partition("/")
             other = self._named.get(name, {}).get(directory) if slash else None
-            if other is not None and not is_users(
-                self._store, skill.resource, other.resource, directory
-            ):
+            if other is None:
+                continue
+            if not is_users(self._store, skill.resource, other.resource, directory):
                 return (f"the address of its file {path} is taken by a skill of project {name}",)
         return ()
 
@@ -130,27 +129,25 @@ def is_users(store: Store, user: int, project: int, name: str) -> bool:
     """Return whether skill://acme/NAME/ is a directory of the user's skill acme, and not project
     acme's skill NAME.
 
-    Both can be there; the one that hosts saw first keeps the address, so that nothing that is made
+    Both can be there. The one that hosts saw first keeps the address, so that nothing that is made
     later changes what they get from it. user, project: the two resources.
     """
-    theirs, own = (
-        _since(store, project, ""),
-        _since(store, user, f"{name}/"),
-    )
+    theirs = _find_first_move(store, project, "")
+    own = _find_first_move(store, user, f"{name}/")
     return own is not None and (theirs is None or own < theirs)
 
 
-def _since(store: Store, resource: int, directory: str) -> int | None:
+def _find_first_move(store: Store, resource: int, directory: str) -> int | None:
     """Return the move since which the channel has shown files in this directory of a skill, None
     when it does not.
     """
-    since = None
+    first = None
     for move, version in store.backend.channel.history(resource):
         files = store.backend.manifest(resource, version) if version else None
         if not any(path.startswith(directory) for path in files or ()):
             break
-        since = move
-    return since
+        first = move
+    return first
 
 
 def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
@@ -184,7 +181,7 @@ def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
 _heads: dict[str, _Head] = {}  # by the blob's hash, so nothing in it grows old
 
 
-def _head(store: Store, sha256: str) -> _Head:
+def _read_head(store: Store, sha256: str) -> _Head:
     head = _heads.get(sha256)
     if head is None:
         data = store.blob(sha256)
@@ -206,33 +203,29 @@ def changes_seen(store: Store, changes: Sequence[Change]) -> list[Change]:
     """Return what hosts see of these changes of the library, before any move of the channel that
     came with them.
 
-    Of skills only that one vanished, or is back at the version they saw before; of other kinds
-    everything.
+    Of a skill only that it vanished, or is back at the version that they saw before. Of other kinds
+    every change.
     """
-    seen, held_skills = [], _held_skills(store, changes)
+    visible, held_skills = [], _find_held_skills(store, changes)
     for change in changes:
         if change.kind is not Kind.SKILL:
-            seen.append(change)
+            visible.append(change)
         elif (change.before is None) is not (change.after is None):
             entry = held_skills.get(change.ref)
             if entry and entry.version is not None and entry.operation < change.operation:
-                before, after = (
-                    (entry.version, None) if change.after is None else (None, entry.version)
+                went = change.after is None
+                before, after = (entry.version, None) if went else (None, entry.version)
+                visible.append(
+                    _make_change(change.operation, change.ref, before, after, change.sequence)
                 )
-                seen.append(
-                    _as_change(change.operation, change.ref, before, after, change.sequence)
-                )
-    return seen
+    return visible
 
 
-def _held_skills(store: Store, changes: Sequence[Change]) -> dict[Ref, ChannelEntry]:
+def _find_held_skills(store: Store, changes: Sequence[Change]) -> dict[Ref, ChannelEntry]:
     """Return where the channel holds the skills that came or went with these changes."""
     if all((change.before is None) is (change.after is None) for change in changes):
         return {}
-    heads = store.backend.changed_heads(
-        changes[0].sequence - 1,
-        changes[-1].sequence,
-    )
+    heads = store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
     return {
         entry.ref: entry
         for entry in store.backend.channel.of_resources(head.id for head in heads).values()
@@ -243,12 +236,15 @@ def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
     """Return what hosts saw change by some moves of the channel after this one, and the number of
     the last of them.
     """
-    placings = store.backend.channel.placements_after(move, _MOVES)
-    seen = [_as_change(p.operation, p.ref, p.before, p.after) for p in placings]
-    return seen, max((p.move for p in placings), default=move)
+    placements = store.backend.channel.placements_after(move, _MOVES)
+    visible = [
+        _make_change(placement.operation, placement.ref, placement.before, placement.after)
+        for placement in placements
+    ]
+    return visible, max((placement.move for placement in placements), default=move)
 
 
-def _as_change(
+def _make_change(
     operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0
 ) -> Change:
     return Change(sequence, operation, ref.kind, ref.scope or USER_SCOPE, ref.name, before, after)

@@ -43,7 +43,7 @@ def waiting_lessons(library: Library, limit: int = MAX_LESSONS) -> list[WaitingL
     """Return the lessons that wait for a person, the oldest first."""
     now = library.store.now()
     waiting = library.store.backend.proposals.waiting(500)
-    found = [
+    lessons = [
         proposal
         for proposal in waiting
         if proposal.actor is Actor.REVIEW and (proposal.expires is None or proposal.expires >= now)
@@ -53,14 +53,14 @@ def waiting_lessons(library: Library, limit: int = MAX_LESSONS) -> list[WaitingL
             proposal.id,
             str(proposal.ref),
             proposal.name,
-            _word(library, proposal),
+            _choose_word(library, proposal),
             short_line(proposal.reason, MAX_CLAIM),
         )
-        for proposal in found[:limit]
+        for proposal in lessons[:limit]
     ]
 
 
-def _word(library: Library, lesson: Proposal) -> str:
+def _choose_word(library: Library, lesson: Proposal) -> str:
     """Return what an approval does to the resource."""
     if lesson.kind is Kind.MEMORY:
         return "remember"
@@ -91,7 +91,6 @@ def short_line(text: str, most: int) -> str:
     """Return a text as one line of at most `most` characters, without what steers a terminal or
     ends a tag.
     """
-    line = " ".join(
-        "".join(c if c.isprintable() and c not in "<>" else " " for c in text).split()
-    ).rstrip(".")
+    plain = "".join(char if char.isprintable() and char not in "<>" else " " for char in text)
+    line = " ".join(plain.split()).rstrip(".")
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

@@ -29,10 +29,9 @@ from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
 from evolvable_tools.verbs.unseen_changes import list_unseen
 
-# Bounds a call that prompts and pages make often.
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are
-counted.
+counted: prompts and pages ask often.
 """
 
 MAX_LOOKED = 200
@@ -88,13 +87,13 @@ class LibraryStatus:
     """What the library holds, what waits for a person, and what others did since that person last
     changed something.
 
-    waiting: proposals; asking: those of them that a scan found something in. held: directories on
+    waiting: proposals. asking: those of them that a scan found something in. held: directories on
     disk that are not served until a person decides. queued: sessions that wait for a review.
     folders: the watched ones, and how each stands. windows: the other processes that have the
     library open, None where the system does not show them. worst: the first problem of the quick
-    checks, '' for none; problems: their number. out_of_force: a line for each resource with fields
+    checks, '' for none. problems: their number. out_of_force: a line for each resource with fields
     that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
-    first; unseen_count: how many there are. held_files: the files whose text is not what is served,
+    first. unseen_count: how many there are. held_files: the files whose text is not what is served,
     because a save is held. put_back: a line for each proposal that would put back what was learned
     and was lost as files were replaced. near_duplicates: a line for each pair of near duplicates
     found since the last look. listing: how full a client's list of skills is, '' where every skill
@@ -143,11 +142,11 @@ def library_status(
     folders, windows, near_duplicates, listing, clients, reviews: see LibraryStatus.
     """
     store = library.store
-    waiting = _waiting(library)
+    waiting = _find_waiting(library)
     heads, kinds = list(store.heads()), dict[str, int]()
     for head in heads:
         kinds[head.kind] = kinds.get(head.kind, 0) + 1
-    found = [*problems, *_own_problems(library)]
+    every_problem = [*problems, *_find_own_problems(library)]
     unseen = list_unseen(library, limit=MAX_UNSEEN)
     return LibraryStatus(
         str(store.home),
@@ -159,14 +158,14 @@ def library_status(
         changes_since_person(library),
         list(folders),
         windows,
-        found[0] if found else "",
-        len(found),
-        _out_of_force(library, heads),
+        every_problem[0] if every_problem else "",
+        len(every_problem),
+        _describe_out_of_force(library, heads),
         [change.line for change in unseen.changes],
         unseen.number,
         list_held_files(library),
         describe_plan(library),
-        [_put_back_line(proposal) for proposal in waiting if is_put_back(proposal)],
+        [_format_put_back(proposal) for proposal in waiting if is_put_back(proposal)],
         list(near_duplicates),
         listing,
         list(clients),
@@ -174,7 +173,7 @@ def library_status(
     )
 
 
-def _waiting(library: Library) -> list[Proposal]:
+def _find_waiting(library: Library) -> list[Proposal]:
     store = library.store
     now = store.now()
     return [
@@ -186,17 +185,18 @@ def _waiting(library: Library) -> list[Proposal]:
 
 def waiting_line(library: Library) -> str:
     """Return in a line what waits for a person's decision, '' for nothing."""
-    waiting, held_count = _waiting(library), len(library.store.backend.held_directories.all())
+    waiting = _find_waiting(library)
+    held_count = len(library.store.backend.held_directories.all())
     if not waiting:
         return ""
     asking = sum(1 for proposal in waiting if load_scan(proposal.findings).asks)
-    found = f", {asking} with findings of the scan" if asking else ""
+    with_findings = f", {asking} with findings of the scan" if asking else ""
     on_disk = f"; {held_count} of them held on disk" if held_count else ""
-    return f"{count(len(waiting), 'proposal')}{found}{on_disk}: evolvable inbox"
+    return f"{count(len(waiting), 'proposal')}{with_findings}{on_disk}: evolvable inbox"
 
 
 YEAR_DAYS = 365
-"""How old what a library makes coarser by itself is."""
+"""Age in days from which a library makes its records coarser by itself."""
 
 
 def describe_plan(library: Library) -> str:
@@ -210,11 +210,11 @@ def describe_plan(library: Library) -> str:
     return f"what is older than a year is made coarser {when}; {step}"
 
 
-def _put_back_line(waiting: Proposal) -> str:
+def _format_put_back(waiting: Proposal) -> str:
     return f"{waiting.ref}: {waiting.reason}: evolvable inbox show {waiting.id}"
 
 
-def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
+def _describe_out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
     authors = authorships(library, [head.id for head in heads])
     looked = [head for head in heads if not authors[head.id].stands][:MAX_LOOKED]
     return [line for head in looked for line in lines_out_of_force(library, head)]
@@ -225,47 +225,40 @@ def list_held_files(library: Library) -> list[HeldFile]:
     it first.
     """
     folders = {folder.id: folder.path for folder in library.folders()}
-    found = []
+    files = []
     for directory in library.store.backend.held_directories.all():
         if directory.folder not in folders or directory.is_approved:
             continue
         waiting = library.store.backend.proposals.get(directory.proposal)
         head = library.store.head_or_none(waiting.ref)
-        is_live = head is not None and head.version is not None
+        version = head.version if head is not None else None
+        is_live = head is not None and version is not None
         served = library.store.manifest(head) if head is not None and is_live else Manifest({})
+        about = (directory.resource, version, directory.proposal, directory.state, waiting.reason)
         for path in changed_files(served, waiting.manifest):
-            place = str(folders[directory.folder] / directory.directory / path)
-            version = head.version if head is not None else None
-            found.append(
-                HeldFile(
-                    place,
-                    directory.resource,
-                    version,
-                    directory.proposal,
-                    directory.state,
-                    waiting.reason,
-                )
-            )
-    return found
+            place = folders[directory.folder] / directory.directory / path
+            files.append(HeldFile(str(place), *about))
+    return files
 
 
 def changes_since_person(library: Library) -> ChangesSince:
     """Return what others did after the last operation of a person."""
-    return _changes(
-        library,
-        lambda operation: (
-            operation.principal is Principal.PERSON
-            or (operation.principal is None and operation.actor is Actor.HUMAN)
-        ),
-    )
+    return _collect_changes(library, _is_persons)
+
+
+def _is_persons(operation: Operation) -> bool:
+    # Operations of before principals were recorded have an actor alone.
+    if operation.principal is None:
+        return operation.actor is Actor.HUMAN
+    return operation.principal is Principal.PERSON
 
 
 def changes_since(library: Library, operation: int) -> ChangesSince:
     """Return what was done after an operation, by everybody."""
-    return _changes(library, lambda candidate: candidate.id <= operation)
+    return _collect_changes(library, lambda candidate: candidate.id <= operation)
 
 
-def _changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesSince:
+def _collect_changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesSince:
     """Return what was done after the last operation of this kind."""
     by, others, last = dict[str, int](), list[Operation](), None
     for operation in library.store.operations(MAX_OPERATIONS):
@@ -279,15 +272,10 @@ def _changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesS
         str(change.ref): None
         for change in library.store.backend.changes_of([other.id for other in others])
     }
-    return ChangesSince(
-        last.id if last else None,
-        last.at if last else "",
-        by,
-        list(refs)[::-1],
-    )
+    return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])
 
 
-def _own_problems(library: Library) -> Iterable[str]:
+def _find_own_problems(library: Library) -> Iterable[str]:
     """Yield what the quick checks of the library say, the worst first."""
     if library.store.read_only:
         yield f"{library.store.home} cannot be written."
@@ -303,9 +291,11 @@ CONFIRM_PLACES = "`evolvable folders confirm` shows them, and asks once."
 
 
 def waiting_places(library: Library) -> str:
-    """Return what others say of where bytes go here and nobody confirmed, '' for nothing."""
-    found = library.store.backend.waiting_places()
-    return f"Folders that nobody confirmed are neither read nor written: {found}." if found else ""
+    """Return a line on the folders that others named and nobody confirmed, '' for none."""
+    places = library.store.backend.waiting_places()
+    if not places:
+        return ""
+    return f"Folders that nobody confirmed are neither read nor written: {places}."
 
 
 def proposal_request(ref: str) -> str:

@@ -47,7 +47,7 @@ class Loaded:
     """A document of one version. `text` is None for a file that is not text. `files`: path ->
     bytes, all of them.
 
-    author, by: whose the version is, as in FoundMatch. notice: why the text reaches an agent
+    author, by: whose the version is, as in Match. notice: why the text reaches an agent
     between marks, '' where it does not. provenance: the line that says what the reader's agent
     changed, '' for nothing. reported, verified: how many uses of the resource ended in a way that
     counts, as their sessions say or as is verified. delegate: the agent that a skill names for its
@@ -85,7 +85,7 @@ class EvidenceSummary:
     each session and version. success: the share of successes among the rated ones of these.
     maturity: by verified uses; reported ones make it Growing at most. reported, verified: rated
     uses by grade, verified ones once for each connection. not_counted: outcomes that are kept as
-    history. counted: whether the outcome that was just reported counts; note: why not, '' when it
+    history. counted: whether the outcome that was just reported counts. note: why not, '' when it
     does.
     """
 
@@ -131,11 +131,9 @@ def load_skill(
         raise InvalidArgument(
             "That is no search_id.", "Pass the one that find_skill returned, or none."
         )
-    loaded, head = _read(library, caller, ref, version, path, identity)
-    is_main = (
-        head.kind is Kind.SKILL
-        and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
-    )
+    loaded, head = _read_document(library, caller, ref, version, path, identity)
+    main = main_file(head.kind, head.name)
+    is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main.casefold()
     delegate = delegate_in(loaded.text) if is_main else None
     if delegate is not None:
         status = delegate_status(library, caller.scopes, delegate, head, loaded.version, kind)
@@ -143,10 +141,10 @@ def load_skill(
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
-    recorded = _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
-    # The text is served even when the use could not be recorded.
-    # Nobody can report on a use that is not there.
-    return replace(loaded, use_id=identity if recorded else None)
+    use = _make_use(library, caller, identity, head.id, loaded.version, search_id)
+    # The text is served even where the use cannot be recorded, and then has no use_id: nobody can
+    # report on a use that is not there.
+    return replace(loaded, use_id=identity if _record_use(library, use) else None)
 
 
 def load_delegate(
@@ -165,23 +163,16 @@ def load_delegate(
 
 def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
     """Record that the text of a delegate reached a model by this caller."""
-    _record(
+    _record_use(
         library,
-        _use(
-            library,
-            caller,
-            f"use-{os.urandom(6).hex()}",
-            found.agent.id,
-            found.version,
-            None,
+        _make_use(
+            library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None
         ),
     )
 
 
-def _record(library: Library, use: Use) -> bool:
-    """Record a use, if this program may write, and return whether it did: what it has read is sound
-    either way.
-    """
+def _record_use(library: Library, use: Use) -> bool:
+    """Record a use if this program may write the library, and return whether it did."""
     if library.store.read_only:
         return False
     try:
@@ -194,7 +185,7 @@ def _record(library: Library, use: Use) -> bool:
 def note_load(
     library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None
 ) -> bool:
-    """Record that a session loaded a version by other means than `load`, such as its client's own
+    """Record that a session loaded a version without `load_skill`, such as by its client's own
     skill tool.
 
     Once for each session and resource, however it was loaded. Return whether it was recorded. A
@@ -205,11 +196,11 @@ def note_load(
         return False
     identity = f"use-{os.urandom(6).hex()}"
     return library.evidence.add_first_use(
-        _use(library, caller, identity, resource, version, search_id)
+        _make_use(library, caller, identity, resource, version, search_id)
     )
 
 
-def _use(
+def _make_use(
     library: Library,
     caller: Caller,
     identity: str,
@@ -229,11 +220,11 @@ def get_resource(
     version: int | None = None,
     path: str | None = None,
 ) -> Loaded:
-    """Return a document without recording a use. Raises as `load`."""
-    return _read(library, caller, ref, version, path)[0]
+    """Return a document without recording a use. Raises as `load_skill`."""
+    return _read_document(library, caller, ref, version, path)[0]
 
 
-def _read(
+def _read_document(
     library: Library,
     caller: Caller,
     ref: Ref,
@@ -256,7 +247,7 @@ def _read(
         # Only a use without a named version may get the version on trial.
         number = library.trials.version(library, caller, head, use)
     manifest = store.manifest(head, number)
-    path = path or _main(head, manifest.keys())
+    path = path or _find_main(head, manifest.keys())
     file = store.file(head, path, number)
     # Checked before the text leaves the store: an environment file may hold secrets.
     if is_env_file(path):
@@ -265,18 +256,16 @@ def _read(
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
     authorship = version_authorship(library, head, version, caller)
-    if (
-        authorship.of(path).why
-        and authorship.of(path).kind is not AuthorKind.AGENT
-        and caller.actor is Actor.AGENT
-    ):
+    author = authorship.of(path)
+    is_strangers = bool(author.why) and author.kind is not AuthorKind.AGENT
+    if is_strangers and caller.actor is Actor.AGENT:
         library.note_stranger(caller)
     loaded = Loaded(
         *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
         author=authorship.kind,
         by=authorship.by,
-        notice=authorship.of(path).why if caller.actor is not Actor.HUMAN else "",
-        provenance=_line(library, head, version, authorship),
+        notice=author.why if caller.actor is not Actor.HUMAN else "",
+        provenance=_format_provenance(library, head, version, authorship),
         reported=proof.reported,
         verified=proof.verified,
     )
@@ -286,9 +275,11 @@ def _read(
     return loaded, head
 
 
-# Fewer hides a recent change too soon; more repeats the same line for long.
 ENOUGH_USES = 30
-"""Uses of what an agent changed after which only history, status and the inbox say so."""
+"""Uses of what an agent changed after which only history, status and the inbox say so.
+
+Fewer hide a recent change too soon. More repeat the same line for long.
+"""
 
 
 def is_settled(library: Library, head: Head, authorship: Authorship) -> bool:
@@ -300,21 +291,17 @@ def is_settled(library: Library, head: Head, authorship: Authorship) -> bool:
     return library.evidence.count_uses(head.id, authorship.changes[0].part.version) >= ENOUGH_USES
 
 
-def _line(library: Library, head: Head, version: int, authorship: Authorship) -> str:
+def _format_provenance(library: Library, head: Head, version: int, authorship: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    changed = (
-        authorship.changes[0].part.version
-        if authorship.changes
-        else version
-        if authorship.pulled
-        else None
-    )
-    if changed is None or library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
+    if not authorship.changes and not authorship.pulled:
+        return ""
+    changed = authorship.changes[0].part.version if authorship.changes else version
+    if library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
         return ""
     return provenance_line(f"{head.ref}@{version}", authorship, library.store.now())
 
 
-def _main(head: Head, paths: Iterable[str]) -> str:
+def _find_main(head: Head, paths: Iterable[str]) -> str:
     main = main_file(head.kind, head.name)
     matches = [path for path in paths if path.casefold() == main.casefold()]
     return main if main in matches or not matches else matches[0]
@@ -333,7 +320,7 @@ def report_outcome(
 ) -> EvidenceSummary:
     """Record the outcome of a use, its texts without secrets, and return the resource's summary.
 
-    It counts when the server served that version to this principal in this session; otherwise it is
+    It counts if the server served that version to this principal in this session. Otherwise it is
     kept as history, and the summary says so. What a person says, at a terminal or to the page,
     counts and is verified. Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
@@ -344,11 +331,9 @@ def report_outcome(
         version = use.version
     elif ref is not None and use_id is None:
         head = store.head(ref, caller.scopes)
-        trial = (
-            library.trials.known_version(library, caller, head)
-            if library.trials is not None
-            else None
-        )
+        trial = None
+        if library.trials is not None:
+            trial = library.trials.known_version(library, caller, head)
         version = ref.version or trial or head.latest
         store.version(head, version)
     else:
@@ -360,11 +345,11 @@ def report_outcome(
         store.now(),
         head.id,
         version,
-        _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)),
+        _parse_word(Outcome, "outcome", OUTCOMES.get(outcome, outcome)),
         use_id,
-        _one_of(Usage, "usage", usage) if usage is not None else None,
-        _short(library, "task_type", task_type, MAX_TASK_TYPE),
-        _short(library, "evidence", evidence, 2000),
+        _parse_word(Usage, "usage", usage) if usage is not None else None,
+        _redact_short(library, "task_type", task_type, MAX_TASK_TYPE),
+        _redact_short(library, "evidence", evidence, 2000),
         *(caller.session, caller.identity.principal, grade, voter),
     )
     library.evidence.add_outcome(reported)
@@ -389,10 +374,9 @@ def _grade_outcome(
         return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
     if use is not None:
         # None: uses of versions before these columns name nobody.
-        served = use.principal in (None, principal) and (
-            use.session in (None, caller.session)
-            or (use.connection is not None and use.connection == caller.connection)
-        )
+        same_session = use.session in (None, caller.session)
+        same_connection = use.connection is not None and use.connection == caller.connection
+        served = use.principal in (None, principal) and (same_session or same_connection)
         voter = use.session or caller.session
     else:
         served = library.evidence.was_served(
@@ -402,7 +386,7 @@ def _grade_outcome(
     return (Grade.REPORTED, voter or f"{principal}/") if served else (Grade.HISTORY, None)
 
 
-def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
+def _parse_word(kind: type[_Word], what: str, text: str) -> _Word:
     try:
         return kind(text)
     except ValueError:
@@ -411,17 +395,14 @@ def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
         ) from None
 
 
-def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
+def _redact_short(library: Library, what: str, text: str | None, limit: int) -> str | None:
     checked = _check_length(what, text, limit)
     return library.redact(checked) if checked is not None else None
 
 
 def _check_length(what: str, text: str | None, limit: int) -> str | None:
     if text is not None and len(text) > limit:
-        raise InvalidArgument(
-            f"{what} has {len(text)} characters.",
-            f"The limit is {limit}.",
-        )
+        raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
     return text
 
 

@@ -46,35 +46,22 @@ def measure_lookup(library: Library, caller: Caller) -> LookupTest:
     Nothing is noted as shown to an agent.
     """
     # Without a judge: the figure is to show the index, and to cost nothing.
-    held_out, dependencies = (
-        library.store.backend.learned.held_out(),
-        replace(library.dependencies, judge_model=None),
-    )
+    dependencies = replace(library.dependencies, judge_model=None)
+    held_out = library.store.backend.learned.held_out()
     heads = library.store.backend.heads_by_id(label.resource for label in held_out)
-    visible_labels = [
-        (label, heads[label.resource]) for label in held_out if label.resource in heads
-    ]
-    visible_labels = [
-        (label, head) for label, head in visible_labels if head.scope in caller.scopes
-    ]
+    labels = [(label, heads[label.resource]) for label in held_out if label.resource in heads]
+    visible_labels = [(label, head) for label, head in labels if head.scope in caller.scopes]
     places: list[int | None] = []
     missed: list[MissedTask] = []
     for label, head in visible_labels:
-        found = find_skill(
+        result = find_skill(
             library, caller, label.task, limit=AMONG, kind=head.kind, dependencies=dependencies
         )
-        refs = [match.ref for match in found.matches]
+        refs = [match.ref for match in result.matches]
         right = str(head.ref)
         places.append(refs.index(right) + 1 if right in refs else None)
         if places[-1] != 1:
-            missed.append(
-                MissedTask(
-                    label.task,
-                    right,
-                    refs[0] if refs else None,
-                    places[-1],
-                )
-            )
+            missed.append(MissedTask(label.task, right, refs[0] if refs else None, places[-1]))
     if not places:
         return LookupTest(0, None, None, None, None, ())
     first, among = places.count(1), sum(place is not None for place in places)

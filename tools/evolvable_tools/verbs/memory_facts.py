@@ -1,7 +1,7 @@
 """The three memories: SOUL, which only a person writes, USER and MEMORY, which hold facts of one
 line each.
 
-A fact is a line `- 2026-11-21: Prefers pnpm to npm.`; the day is when it was last said. A memory
+A fact is a line `- 2026-11-21: Prefers pnpm to npm.`. The day is when it was last said. A memory
 has caps in characters and lines, as a model reads it whole. What is too old, or has to make room,
 goes to archive.txt beside it, from which it comes back when it is said again. Lines of another form
 are a person's, and stay where they are.
@@ -26,12 +26,14 @@ from evolvable_tools.library import Library
 ARCHIVE = "archive.txt"
 """Where facts go that nobody said for long, or that had to make room."""
 
-# A shorter time forgets what is said once a season; a longer one fills the caps with old facts.
 AGES_AFTER = timedelta(days=180)
-"""A fact that nobody said for so long goes to the archive with the next change."""
+"""A fact that nobody said for so long goes to the archive with the next change.
+
+A shorter time forgets what is said once a season. A longer one fills the caps with old facts.
+"""
 
 SOUL_CAP = (4_000, 80)
-"""Characters and lines of SOUL that are checked out; a person may write more."""
+"""Characters and lines of SOUL that are checked out. A person may write more."""
 
 SAME = 0.7
 """Share of words in common from which two facts say the same."""
@@ -62,8 +64,8 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     """Return the files of a memory with one fact more, or with a known one renewed.
 
     Facts that are too old go to the archive, and the oldest ones too while the caps are passed.
-    Raises InvalidArgument for SOUL, for a fact that is no line, for a memory that is not text, and
-    when what a person wrote leaves no room.
+    Raises InvalidArgument for SOUL, for an empty fact, for a memory that is not text, and when what
+    a person wrote leaves no room.
     """
     if name not in MEMORY_CAPS:
         raise InvalidArgument(
@@ -73,26 +75,26 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     if not fact:
         raise InvalidArgument("The fact is empty.", "Say it in one line.")
     path = main_file(Kind.MEMORY, name)
-    lines, archive = (
-        _lines(files, path, _TITLES[name]),
-        _lines(files, ARCHIVE, "# Archive"),
-    )
+    lines = _read_lines(files, path, _TITLES[name])
+    archive = _read_lines(files, ARCHIVE, "# Archive")
     outcome = "new"
     for place, word in ((lines, "renewed"), (archive, "returned")):
-        for line in [line for line in place if same_fact(_text(line), fact)]:
+        for line in [line for line in place if same_fact(_strip_day(line), fact)]:
             outcome = word
             place.remove(line)
     lines.append(f"- {day.isoformat()}: {fact}")
-    gone = [line for line in lines if (at := _day(line)) is not None and day - at > AGES_AFTER]
+    gone = [
+        line for line in lines if (at := _parse_day(line)) is not None and day - at > AGES_AFTER
+    ]
     lines = [line for line in lines if line not in gone]
     # The line that is added now is the last one and never goes.
     while over := over_caps(name, _join_lines(lines)):
-        facts = [line for line in lines[:-1] if _day(line) is not None]
+        facts = [line for line in lines[:-1] if _parse_day(line) is not None]
         if not facts:
             raise InvalidArgument(
                 f"memory:{name} is full: {over}.", "Shorten what stands there by hand."
             )
-        oldest = min(facts, key=lambda line: _day(line) or day)
+        oldest = min(facts, key=lambda line: _parse_day(line) or day)
         lines.remove(oldest)
         gone.append(oldest)
     changed = {**files, path: File(_join_lines(lines).encode())}
@@ -104,11 +106,9 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
 def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
     """Return the files of a memory without these facts, which go to the archive."""
     path, going = main_file(Kind.MEMORY, name), set(facts)
-    lines, archive = (
-        _lines(files, path, _TITLES[name]),
-        _lines(files, ARCHIVE, "# Archive"),
-    )
-    gone = [line for line in lines if _text(line) in going]
+    lines = _read_lines(files, path, _TITLES[name])
+    archive = _read_lines(files, ARCHIVE, "# Archive")
+    gone = [line for line in lines if _strip_day(line) in going]
     remaining = [line for line in lines if line not in gone]
     return {
         **files,
@@ -120,26 +120,28 @@ def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
 def over_caps(name: str, text: str) -> str:
     """Return which cap a memory's text passes, '' when it keeps them."""
     most, most_lines = MEMORY_CAPS[name]
-    count = text.count("\n")
     if len(text) > most:
         return f"it has {len(text):,} characters, the limit is {most:,}"
-    return f"it has {count:,} lines, the limit is {most_lines}" if count > most_lines else ""
+    lines = text.count("\n")
+    return f"it has {lines:,} lines, the limit is {most_lines}" if lines > most_lines else ""
 
 
 def parse_facts(text: str) -> list[str]:
     """Return the lines of a memory that say something, without their days."""
-    return [fact for line in text.split("\n") if (fact := _text(line)) and not fact.startswith("#")]
+    return [
+        fact for line in text.split("\n") if (fact := _strip_day(line)) and not fact.startswith("#")
+    ]
 
 
 def same_fact(left: str, right: str) -> bool:
     """Return whether two lines say the same: most words in common, and both deny or
     neither does.
     """
-    a, b = content_terms(left), content_terms(right)
+    left_terms, right_terms = content_terms(left), content_terms(right)
     # "Uses tabs" and "never uses tabs" share nearly all words and say the contrary.
-    if not a or not b or _denies(left) != _denies(right):
+    if not left_terms or not right_terms or _denies(left) != _denies(right):
         return False
-    return len(a & b) / len(a | b) >= SAME
+    return len(left_terms & right_terms) / len(left_terms | right_terms) >= SAME
 
 
 def says_already(fact: str, texts: Iterable[str]) -> bool:
@@ -166,23 +168,21 @@ def read_memories(library: Library, caller: Caller) -> dict[str, str]:
     A model takes them for the user's own notes. Of a stranger's text that nobody approved, a line
     says so in its place.
     """
-    found: dict[str, str] = {}
+    memories: dict[str, str] = {}
     for name in ("SOUL", *MEMORY_CAPS):
         head = library.store.head_or_none(Ref(Kind.MEMORY, name), caller.scopes)
         if head is None or head.version is None:
             continue
         authorship = version_authorship(library, head, head.version, caller)
         if authorship.is_strangers:
-            found[name] = (
+            memories[name] = (
                 f"[left out, as nobody has approved it: {authorship.main.why}; evolvable approve "
                 f"{head.ref}]"
             )
         else:
-            found[name] = library.store.file(
-                head,
-                main_file(Kind.MEMORY, name),
-            ).data.decode("utf-8", "replace")
-    return found
+            file = library.store.file(head, main_file(Kind.MEMORY, name))
+            memories[name] = file.data.decode("utf-8", "replace")
+    return memories
 
 
 def memories_for_clients(library: Library, caller: Caller) -> str:
@@ -196,8 +196,8 @@ def memories_for_clients(library: Library, caller: Caller) -> str:
     parts = ["# Memory: what is known of the user and the work"]
     for name, text in memories.items():
         if text.strip():
-            parts.append(f"## {name}\n\n{_fence(library, name, text)}")
-    return "\n\n".join([*parts, *_first_questions(memories), RULES])
+            parts.append(f"## {name}\n\n{_put_in_fence(library, name, text)}")
+    return "\n\n".join([*parts, *_list_first_questions(memories), RULES])
 
 
 def project_memory(library: Library, scope: str) -> str:
@@ -210,33 +210,30 @@ def project_memory(library: Library, scope: str) -> str:
     head = library.store.head_or_none(Ref(Kind.MEMORY, "MEMORY", scope))
     if head is None or head.version is None:
         return ""
-    authorship = version_authorship(
-        library, head, head.version, Caller(Actor.AGENT, None, (scope,))
-    )
+    reader = Caller(Actor.AGENT, None, (scope,))
+    authorship = version_authorship(library, head, head.version, reader)
     if authorship.is_marked:
         raise Refused(
             f"Nobody has approved what {head.ref} says: {authorship.main.why}.",
             f"Look at it: evolvable approve {head.ref}",
         )
-    text = library.store.file(head, main_file(Kind.MEMORY, "MEMORY")).data.decode(
-        "utf-8", "replace"
-    )
+    file = library.store.file(head, main_file(Kind.MEMORY, "MEMORY"))
+    text = file.data.decode("utf-8", "replace")
     if not parse_facts(text):
         return ""
-    return (
-        f"# Memory of this project: what earlier sessions left\n\n{_fence(library, 'MEMORY', text)}"
-    )
+    fenced = _put_in_fence(library, "MEMORY", text)
+    return f"# Memory of this project: what earlier sessions left\n\n{fenced}"
 
 
-def _fence(library: Library, name: str, text: str) -> str:
+def _put_in_fence(library: Library, name: str, text: str) -> str:
     """Return a memory within its cap and without secrets, in a fence that nothing in it ends."""
-    content = library.redact(_within(name, text.replace("\r\n", "\n").strip("\n")))
+    content = library.redact(_cut_to_cap(name, text.replace("\r\n", "\n").strip("\n")))
     # Longer than any run of backticks inside, so that the text cannot end its own fence.
     fence = "`" * (max((len(run) for run in re.findall("`+", content)), default=0) + 4)
     return f"{fence}\n{content}\n{fence}"
 
 
-def _within(name: str, text: str) -> str:
+def _cut_to_cap(name: str, text: str) -> str:
     """Return the first lines of a memory, as many as its cap allows."""
     most, most_lines = MEMORY_CAPS.get(name, SOUL_CAP)
     lines: list[str] = []
@@ -245,10 +242,9 @@ def _within(name: str, text: str) -> str:
         if most < 0:
             break
         lines.append(line)
-    whole = len(lines) == text.count("\n") + 1
-    return "\n".join(
-        lines if whole else [*lines, f"[cut; the whole of it: get_resource memory:{name}]"]
-    )
+    if len(lines) <= text.count("\n"):
+        lines.append(f"[cut; the whole of it: get_resource memory:{name}]")
+    return "\n".join(lines)
 
 
 QUESTIONS: list[str] = _TABLE["questions"]
@@ -260,10 +256,10 @@ def briefing(library: Library, caller: Caller) -> str:
     memories = read_memories(library, caller)
     texts = {name: library.redact(text.strip()) for name, text in memories.items()}
     parts = [f"<{name}>\n{text}\n</{name}>" for name, text in texts.items() if text]
-    return "\n\n".join([*parts, *_first_questions(memories), RULES])
+    return "\n\n".join([*parts, *_list_first_questions(memories), RULES])
 
 
-def _first_questions(memories: Mapping[str, str]) -> list[str]:
+def _list_first_questions(memories: Mapping[str, str]) -> list[str]:
     """Return what is to be asked at the first contact: nothing once something is known."""
     if parse_facts(memories.get("USER", "")):
         return []
@@ -282,7 +278,7 @@ them out.
 """
 
 
-def _lines(files: Files, path: str, title: str) -> list[str]:
+def _read_lines(files: Files, path: str, title: str) -> list[str]:
     if path not in files:
         return [title]
     return check_text(path, files[path].data).rstrip("\n").split("\n")
@@ -292,7 +288,7 @@ def _join_lines(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _day(line: str) -> date | None:
+def _parse_day(line: str) -> date | None:
     match = _FACT.fullmatch(line.strip())
     try:
         return date.fromisoformat(match["day"]) if match else None
@@ -300,7 +296,7 @@ def _day(line: str) -> date | None:
         return None
 
 
-def _text(line: str) -> str:
+def _strip_day(line: str) -> str:
     match = _FACT.fullmatch(line.strip())
     return match["text"] if match else line.strip().removeprefix("- ").strip()
 

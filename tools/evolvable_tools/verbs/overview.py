@@ -24,12 +24,10 @@ LAST_VERSIONS = 5
 
 @dataclass(frozen=True)
 class ResourceOverview:
-    """One resource: what it is, how it stands, its last versions, and a document. notice: as in
-    History.
+    """One resource: its description, its state, its last versions, and a document.
 
-    out_of_force: a line for each kind of field of the newest version that nobody approved.
-
-    document: None for a resource that was removed, unless a version was named.
+    document: None for a resource that was removed, unless a version was named. notice: as in
+    History. out_of_force: a line for each kind of field of the newest version that nobody approved.
     """
 
     info: ResourceInfo
@@ -57,12 +55,9 @@ def show_resource(
     past = versions.resource_history(library, caller, bare, limit=LAST_VERSIONS)
     info = resource_info.get_info(library, caller, bare.at(number))
     state = resource_info.get_state(library, caller, bare)
-    shown_version = number or past.head
-    document = (
-        load.get_resource(library, caller, bare, version=shown_version, path=path)
-        if shown_version
-        else None
-    )
+    document = None
+    if shown_version := number or past.head:
+        document = load.get_resource(library, caller, bare, version=shown_version, path=path)
     head = library.store.head_or_none(bare, caller.scopes)
     lines = resource_info.lines_out_of_force(library, head) if head is not None else []
     return ResourceOverview(info, state, past.versions, document, past.notice, lines)
@@ -114,13 +109,10 @@ def show_operation(library: Library, caller: Caller, operation: int) -> Operatio
     line = marks.line if notice else str
     changes = []
     for change in library.store.backend.changes_of([operation]):
-        text = _change_diff(library, change.ref, change.before, change.after)
-        block = (
-            marks.block(text, f"diff of {change.ref} in operation {operation}", notice)
-            if notice
-            else text
-        )
-        changes.append(ResourceChange(str(change.ref), change.before, change.after, block))
+        text = _diff_change(library, change.ref, change.before, change.after)
+        if notice:
+            text = marks.block(text, f"diff of {change.ref} in operation {operation}", notice)
+        changes.append(ResourceChange(str(change.ref), change.before, change.after, text))
     return OperationOverview(
         record.id,
         record.at,
@@ -137,18 +129,13 @@ def show_operation(library: Library, caller: Caller, operation: int) -> Operatio
     )
 
 
-def _change_diff(library: Library, ref: Ref, before: int | None, after: int | None) -> str:
+def _diff_change(library: Library, ref: Ref, before: int | None, after: int | None) -> str:
     head = library.store.head_or_none(ref)
     if head is None:  # it was purged since
         return ""
     old = library.store.manifest(head, before) if before else Manifest({})
     new = library.store.manifest(head, after) if after else Manifest({})
-    return versions.diff(
-        library,
-        old,
-        new,
-        (str(before or 0), str(after or 0)),
-    )
+    return versions.diff(library, old, new, (str(before or 0), str(after or 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +177,8 @@ def diff_versions(
     newest = past.versions[0].version if end is None and past.versions else end
     first = start if start is not None else (newest or 1) - 1
     before = f"{past.ref}@{first}" if first else NOTHING
-    found = (
-        [
-            Difference(
-                before,
-                f"{past.ref}@{newest}",
-                past.diff,
-            )
-        ]
-        if past.diff
-        else []
-    )
-    return ContentComparison(found, 1)
+    differences = [Difference(before, f"{past.ref}@{newest}", past.diff)] if past.diff else []
+    return ContentComparison(differences, 1)
 
 
 def diff_resources(library: Library, caller: Caller, left: Ref, right: Ref) -> ContentComparison:
@@ -213,29 +190,16 @@ def diff_resources(library: Library, caller: Caller, left: Ref, right: Ref) -> C
     for ref in (left, right):
         head = library.store.head(ref.at(None), caller.scopes)
         number = ref.version or head.version or head.latest
-        sides.append(
-            (
-                str(head.ref.at(number)),
-                library.store.manifest(head, number),
-            )
-        )
+        sides.append((str(head.ref.at(number)), library.store.manifest(head, number)))
         why = version_authorship(library, head, number, caller).why
         reasons += [why] if why else []
     (before, old), (after, new) = sides
     text = versions.diff(library, old, new, (before, after))
+    if not text:
+        return ContentComparison([], 1)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(reasons))
-    found = [
-        Difference(
-            before,
-            after,
-            marks.block(
-                text,
-                f"diff of {before} and {after}",
-                "".join(reasons[:1]),
-            ),
-        )
-    ]
-    return ContentComparison(found if text else [], 1)
+    block = marks.block(text, f"diff of {before} and {after}", "".join(reasons[:1]))
+    return ContentComparison([Difference(before, after, block)], 1)
 
 
 def diff_working_copies(
@@ -246,39 +210,25 @@ def diff_working_copies(
 
     Raise NoSuchResource.
     """
-    heads = {
-        head.id: head
-        for ref in refs
-        for head in [
-            library.store.head(
-                ref.at(None),
-                caller.scopes,
-            )
-        ]
-    }
-    compared, found = 0, list[Difference]()
-    for folder, directories in _places(library, heads):
+    named = [library.store.head(ref.at(None), caller.scopes) for ref in refs]
+    heads = {head.id: head for head in named}
+    compared, unsaved = 0, list[Difference]()
+    for folder, directories in _find_places(library, heads):
         compared += len(directories)
         status = library.working_copies.copy(folder).status
         try:
-            states = [
-                _directory_difference(library, caller, folder, state)
+            differences = [
+                _diff_directory(library, caller, folder, state)
                 for state in status.find_changed_states(sorted(directories))
             ]
         except OSError as error:
-            states = [
-                Difference(
-                    NOTHING,
-                    str(folder.path),
-                    "",
-                    error.strerror or str(error),
-                )
-            ]
-        found += [difference for difference in states if difference is not None]
-    return ContentComparison(found, compared)
+            problem = error.strerror or str(error)
+            differences = [Difference(NOTHING, str(folder.path), "", problem)]
+        unsaved += [difference for difference in differences if difference is not None]
+    return ContentComparison(unsaved, compared)
 
 
-def _places(
+def _find_places(
     library: Library, heads: Mapping[int, Head]
 ) -> Iterable[tuple[WatchedFolder, set[str]]]:
     """Yield the folders with the directories to compare: those of these resources, without any all
@@ -295,7 +245,7 @@ def _places(
     yield from by_folder.values()
 
 
-def _directory_difference(
+def _diff_directory(
     library: Library, caller: Caller, folder: WatchedFolder, state: DirectoryState
 ) -> Difference | None:
     """Return what one directory holds other than the version it is of; None for the same."""
@@ -314,14 +264,7 @@ def _directory_difference(
         return None
     # Bytes on disk are in no blob yet, so the difference gets them from here.
     unsaved = {new[path].sha256: file.data for path, file in files.items()}
-    text = versions.diff(
-        library,
-        old,
-        new,
-        (str(version or 0), "folder"),
-        unsaved=unsaved,
-    )
+    text = versions.diff(library, old, new, (str(version or 0), "folder"), unsaved=unsaved)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)
-    return Difference(
-        before, place, marks.block(text, f"unsaved change in {place}", "in no version yet")
-    )
+    block = marks.block(text, f"unsaved change in {place}", "in no version yet")
+    return Difference(before, place, block)

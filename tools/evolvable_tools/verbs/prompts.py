@@ -1,7 +1,7 @@
 """The library's prompts, as a client offers them.
 
 A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question
-mark makes one optional; the values after = are offered as completions. `{file}` in the text is
+mark makes one optional. The values after = are offered as completions. `{file}` in the text is
 replaced by the argument.
 
 A custom command of Claude Code is a prompt too. Its text has `$ARGUMENTS` for all that a person
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evolvable_store.search import IndexEntry
 
 MAX_ARGUMENTS = 16
-"""Arguments of one prompt; those behind are passed over."""
+"""Arguments of one prompt. Those behind are passed over."""
 
 _PAGE = 200
 _ARGUMENT = re.compile(
@@ -69,10 +69,7 @@ class Prompt:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether somebody whom the user trusts answers for it.
-
-        `untrusted_reason` tells who does not.
-        """
+        """Whether somebody whom the user trusts answers for it."""
         return not self.untrusted_reason
 
 
@@ -83,8 +80,8 @@ def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
     """
     return [
         prompt
-        for entry in _entries(library, caller)
-        if (prompt := _prompt(library, caller, entry)) is not None
+        for entry in _iterate_entries(library, caller)
+        if (prompt := _read_prompt(library, caller, entry)) is not None
     ]
 
 
@@ -97,36 +94,35 @@ def fill_prompt(library: Library, caller: Caller, name: str, arguments: Mapping[
     """Return a prompt's text with these arguments in it, and count a use of it.
 
     An optional argument that is not given leaves its place empty. One that the text has no place
-    for is added at the end, so that nothing a person typed is lost. Raises as `prompt`, and
+    for is added at the end, so that nothing a person typed is lost. Raises as `get_prompt`, and
     InvalidArgument for one that is missing.
     """
-    found = get_prompt(library, caller, name)
+    prompt = get_prompt(library, caller, name)
     missing = [
-        a.name for a in found.arguments if a.required and not arguments.get(a.name, "").strip()
+        argument.name
+        for argument in prompt.arguments
+        if argument.required and not arguments.get(argument.name, "").strip()
     ]
     if missing:
-        takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
-        raise InvalidArgument(
-            f"{name} needs {', '.join(missing)}.",
-            f"Its arguments are {takes}.",
+        takes = ", ".join(
+            argument.name if argument.required else f"{argument.name}?"
+            for argument in prompt.arguments
         )
-    load.load_skill(library, caller, found.ref)
-    return _fill(found, arguments)
+        raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
+    load.load_skill(library, caller, prompt.ref)
+    return _fill(prompt, arguments)
 
 
-def _fill(found: Prompt, arguments: Mapping[str, str]) -> str:
-    values = {argument.name: arguments.get(argument.name, "") for argument in found.arguments}
-    placed = set(_PLACE.findall(found.text))
-    if found.arguments == (_OF_COMMAND,):
-        text = _fill_command(found.text, values[COMMAND_ARGUMENT])
-        placed = {COMMAND_ARGUMENT} if text != found.text else set()
+def _fill(prompt: Prompt, arguments: Mapping[str, str]) -> str:
+    values = {argument.name: arguments.get(argument.name, "") for argument in prompt.arguments}
+    placed = set(_PLACE.findall(prompt.text))
+    if prompt.arguments == (_OF_COMMAND,):
+        text = _fill_command(prompt.text, values[COMMAND_ARGUMENT])
+        placed = {COMMAND_ARGUMENT} if text != prompt.text else set()
     else:
-        text = _PLACE.sub(
-            lambda match: values.get(match[1], match[0]),
-            found.text,
-        )
-    if found.untrusted_reason:
-        text = enclose(text, str(found.ref), found.untrusted_reason)
+        text = _PLACE.sub(lambda match: values.get(match[1], match[0]), prompt.text)
+    if prompt.untrusted_reason:
+        text = enclose(text, str(prompt.ref), prompt.untrusted_reason)
     rest = [
         f"{name}: {value}"
         for name, value in arguments.items()
@@ -155,7 +151,7 @@ def _fill_command(text: str, typed: str) -> str:
     return _COMMAND_PLACE.sub(value, text)
 
 
-def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
+def _iterate_entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
     cursor: str | None = None
     while True:
         page, cursor = list_page(
@@ -166,11 +162,10 @@ def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
             return
 
 
-def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
+def _read_prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
     try:
-        return _parse_prompt(
-            load.get_resource(library, caller, entry.ref.at(None)), entry.description
-        )
+        loaded = load.get_resource(library, caller, entry.ref.at(None))
+        return _parse_prompt(loaded, entry.description)
     except EvolvableError:
         return None
 
@@ -191,22 +186,17 @@ def prompt_arguments(document: Document) -> tuple[Argument, ...]:
     """
     metadata = document.fields.get("metadata")
     declared = metadata.get("arguments") if isinstance(metadata, dict) else None
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for part in declared.split(",") if isinstance(declared, str) else ():
         match = _ARGUMENT.fullmatch(part.strip())
-        if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
+        if match and match["name"] not in arguments and len(arguments) < MAX_ARGUMENTS:
             words = [word.strip() for word in (match["values"] or "").split("|")]
-            values = tuple(
-                dict.fromkeys(word for word in words if word and not re.search(r"\s", word))
-            )
-            found[match["name"]] = Argument(
-                match["name"],
-                match["optional"] is None,
-                values,
-            )
-    if not found and (_ALL_TYPED in document.body or "argument-hint" in document.fields):
+            valid = (word for word in words if word and not re.search(r"\s", word))
+            values = tuple(dict.fromkeys(valid))
+            arguments[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+    if not arguments and (_ALL_TYPED in document.body or "argument-hint" in document.fields):
         return (_OF_COMMAND,)
-    return tuple(found.values())
+    return tuple(arguments.values())
 
 
 _OF_COMMAND = Argument(COMMAND_ARGUMENT, required=False)

@@ -93,7 +93,7 @@ def propose(
     reason: str,
     found: Scan | None = None,
 ) -> int:
-    """Keep a change for a person to decide on; return its proposal_id. Nothing live changes.
+    """Keep a change for a person to decide on, and return its proposal_id. Nothing live changes.
 
     What somebody other than a person proposes again while it waits is counted, and stays one
     proposal. files: the whole content; none at all to remove the resource. found: what a scan of it
@@ -125,15 +125,11 @@ def revert_or_propose(
     """
     undid = versions.operations_undone(library, operation, session)
     backs, _ = plan_revert(library, caller, undid, session)
-    if not undo_waits(library, caller, undid, [back.ref for back in backs]):
-        if (
-            library.lock is not None
-            and caller.decides
-            and len({back.ref for back in backs}) > MAX_REMOVED
-        ):
-            library.authorise(
-                caller, f"Taking back the changes of more than {MAX_REMOVED} resources"
-            )
+    refs = {back.ref for back in backs}
+    if not undo_waits(library, caller, undid, refs):
+        if library.lock is not None and caller.decides and len(refs) > MAX_REMOVED:
+            what = f"Taking back the changes of more than {MAX_REMOVED} resources"
+            library.authorise(caller, what)
         return versions.undo(library, caller, reason, operation=operation, session=session)
     proposed = propose_undo(library, caller, reason, operation=operation, session=session)
     if not (ids := proposed.proposal_ids):
@@ -168,11 +164,8 @@ def propose_undo(
         except Refused as refusal:
             conflicts.append(UndoConflict(str(back.ref), refusal.text))
         else:
-            ids.append(
-                propose(
-                    library, caller, back.ref, back.expected, back.content(library.store), reason
-                )
-            )
+            files = back.content(library.store)
+            ids.append(propose(library, caller, back.ref, back.expected, files, reason))
     return versions.Undone(None, [], [], conflicts, proposal_ids=ids, waiting=ids)
 
 
@@ -185,12 +178,12 @@ def list_waiting(
     open_proposals = library.store.backend.proposals.waiting(
         limit if is_wanted is None else MAX_SCANNED
     )
-    found = [
+    waiting = [
         proposal
         for proposal in open_proposals
         if not is_expired(library, proposal) and (is_wanted is None or is_wanted(proposal))
     ]
-    return [describe_proposal(library, proposal) for proposal in found[:limit]]
+    return [describe_proposal(library, proposal) for proposal in waiting[:limit]]
 
 
 def show_proposal(
@@ -219,14 +212,15 @@ def approve_together(
     by_policy: bool = False,
     seen: Mapping[int, int | None] | None = None,
 ) -> list[Decided]:
-    """Publish proposals, merged with what happened since, in one operation, or none; return what
-    became of each.
+    """Publish proposals, merged with what happened since, and return what became of each.
+
+    All of them are published in one operation, or none is.
 
     Several of one resource are put one on top of the other. how: in which way they were approved,
     for the evidence. edited: of a single proposal, the files as the person wants them, None for one
-    that goes; a conflict in them is settled. by_policy: a policy that the person set decides, such
+    that goes. A conflict in them is settled. by_policy: a policy that the person set decides, such
     as memory=auto, and not the caller. seen: by proposal the version of the resource that the
-    person saw it with; another one is a conflict. Without it, a merge that brings what the scan
+    person saw it with. Another one is a conflict. Without it, a merge that brings what the scan
     asks about and did not find in the proposal is refused. Raises NotFound, InvalidArgument,
     InvalidResource, Conflict, Frozen, Refused; where it is not a person who approves, Unsafe for
     what a scan finds.
@@ -237,20 +231,20 @@ def approve_together(
         )
     if not by_policy:
         library.authorise(caller, "Approving a proposal")
-    found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
+    proposals = [_get_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     # Local edits in watched folders become versions first, so the merge below sees them.
-    library.take_in([proposal.ref for proposal in found])
+    library.take_in([proposal.ref for proposal in proposals])
     # After take_in: a save on disk since the person looked is a newer version, and a conflict.
-    _check_seen(library, found, seen or {})
+    _check_seen(library, proposals, seen or {})
     reason = library.redact(reason)
     evidence = [how] if how else []
-    for candidate in found:
+    for candidate in proposals:
         session = f", session {candidate.session}" if candidate.session else ""
         evidence += [f"proposal {candidate.id} by {candidate.actor}{session}", candidate.reason]
-    contents = _merge_contents(library, caller, found, edited or {}, unseen=seen is None)
-    because = reason or "; ".join(dict.fromkeys(candidate.reason for candidate in found))
+    contents = _merge_contents(library, caller, proposals, edited or {}, unseen=seen is None)
+    because = reason or "; ".join(dict.fromkeys(candidate.reason for candidate in proposals))
     evidence = list(dict.fromkeys(evidence))
-    described = _redescribed_refs(library, contents)
+    described = _find_redescribed_refs(library, contents)
     with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
         for ref, (now, files) in contents.items():
             if files:
@@ -258,16 +252,16 @@ def approve_together(
                 tx.bind_new([] if now else library.working_copies.free_places(ref))
             else:
                 tx.remove(ref, expected_version=now)
-        for proposal in found:
+        for proposal in proposals:
             tx.approve(proposal.id, reason)
-    return _finish_approval(library, caller, tx, found, described)
+    return _finish_approval(library, caller, tx, proposals, described)
 
 
 def _finish_approval(
     library: Library,
     caller: Caller,
     tx: Transaction,
-    found: Sequence[Proposal],
+    proposals: Sequence[Proposal],
     described: set[Ref],
 ) -> list[Decided]:
     """Write what was approved into the folders, and return what became of each proposal.
@@ -285,11 +279,11 @@ def _finish_approval(
             library.compare_later(caller, written.id)
     return [
         Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, []))
-        for p in found
+        for p in proposals
     ]
 
 
-def _redescribed_refs(library: Library, contents: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
+def _find_redescribed_refs(library: Library, contents: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
     """Return which resources get another frontmatter.
 
     None where there are more than MAX_DESCRIBED.
@@ -305,12 +299,12 @@ def _redescribed_refs(library: Library, contents: Mapping[Ref, tuple[int, Files]
 
 
 def _check_seen(
-    library: Library, found: Sequence[Proposal], seen: Mapping[int, int | None]
+    library: Library, proposals: Sequence[Proposal], seen: Mapping[int, int | None]
 ) -> None:
     """Check that what an approval leads to is what the person saw: the resource is still at that
     version.
     """
-    for proposal in found:
+    for proposal in proposals:
         head = library.store.head_or_none(proposal.ref)
         now = (head.version if head is not None else None) or 0
         if proposal.id in seen and (was := seen[proposal.id] or 0) != now:
@@ -324,7 +318,7 @@ def _check_seen(
 def _merge_contents(
     library: Library,
     caller: Caller,
-    found: Sequence[Proposal],
+    proposals: Sequence[Proposal],
     edited: Mapping[str, str | bytes | None],
     *,
     unseen: bool,
@@ -334,16 +328,13 @@ def _merge_contents(
     None when it is removed.
     """
     contents: dict[Ref, tuple[int, Files]] = {}
-    for proposal in found:
+    for proposal in proposals:
         head = library.store.head_or_none(proposal.ref)
         now = (head.version if head else None) or 0
-        before = (
-            contents[proposal.ref][1]
-            if proposal.ref in contents
-            else library.store.files(head)
-            if head and now
-            else {}
-        )
+        if proposal.ref in contents:
+            before = contents[proposal.ref][1]
+        else:
+            before = library.store.files(head) if head and now else {}
         rebased = rebase(library, proposal, head, before, edited)
         if rebased.merged and (unseen or proposal.ref in contents):
             _check_merge(library, proposal, before, rebased, unseen=unseen)
@@ -360,7 +351,7 @@ def _check_merge(
     proposal.
 
     before: what is there now, or was approved together with it. unseen: the person did not see the
-    merge at all; then also for a stranger's text that nobody said yes to.
+    merge at all. Then a stranger's text that nobody approved is refused too.
     """
     head = library.store.head_or_none(proposal.ref)
     known_findings = {
@@ -373,8 +364,10 @@ def _check_merge(
         if (finding.rule, finding.excerpt) not in known_findings
     )
     messages = finding_messages(replace(found, findings=new))
-    if unseen and last_stood_for(library, head, rebased.version, before)[0] != rebased.version:
-        messages = ["is text of another that you did not look at", *messages]
+    if unseen:
+        stood_for, _ = last_stood_for(library, head, rebased.version, before)
+        if stood_for != rebased.version:
+            messages = ["is text of another that you did not look at", *messages]
     if messages:
         raise Refused(
             f"Proposal {proposal.id} is merged with version {rebased.version}, and there "
@@ -427,8 +420,8 @@ def approve_as_asked(
     Each was shown against the version that it was made from. conversation: of the client that
     asked, see `Caller`. Raises as `approve_together`.
     """
-    found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
-    session, seen = found[0].session, {proposal.id: proposal.base for proposal in found}
+    proposals = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
+    session, seen = proposals[0].session, {proposal.id: proposal.base for proposal in proposals}
     person = Caller(
         Actor.HUMAN,
         session,
@@ -442,17 +435,17 @@ def approve_as_asked(
 def reject(
     library: Library, proposal_id: int, reason: str, caller: Caller | None = None
 ) -> Decided:
-    """Close a proposal without a change; it is kept, and a review does not propose it again without
-    new evidence.
+    """Close a proposal without a change.
 
-    caller: who decides, for the audit log. Raises NotFound, InvalidArgument.
+    It is kept, and a review does not propose it again without new evidence. caller: who decides,
+    for the audit log. Raises NotFound, InvalidArgument.
     """
-    proposal = _open(library, proposal_id)
+    proposal = _get_open(library, proposal_id)
     # Written with the rejection in one transaction, so that the audit log has no gap.
     audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
-    # Another process decided meanwhile; `_open` raises with the state that it has now.
+    # Another process decided meanwhile; `_get_open` raises with the state that it has now.
     if not library.store.backend.proposals.reject(proposal.id, library.redact(reason), audited):
-        _open(library, proposal_id)
+        _get_open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
 
@@ -478,15 +471,13 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
 
 
 def expire(library: Library) -> int:
-    """Close the proposals whose time is over; return how many. They count as rejected."""
-    return (
-        0
-        if library.store.read_only
-        else library.store.backend.proposals.expire(library.store.now())
-    )
+    """Close the proposals whose time is over, and return how many. They count as rejected."""
+    if library.store.read_only:
+        return 0
+    return library.store.backend.proposals.expire(library.store.now())
 
 
-def _open(library: Library, proposal_id: int) -> Proposal:
+def _get_open(library: Library, proposal_id: int) -> Proposal:
     proposal = library.store.backend.proposals.get(proposal_id)
     state = EXPIRED if is_expired(library, proposal) else proposal.state
     if state != OPEN:
@@ -504,9 +495,9 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     They are merged with what changed since; where both sides changed the same, both stand between
     git's marks. Raises NotFound, Conflict, and InvalidArgument for a proposal that changes no text.
     """
-    proposal = _open(library, proposal_id)
-    found, now = rebase_on_head(library, proposal)
-    texts = texts_to_edit(found, now)
+    proposal = _get_open(library, proposal_id)
+    rebased, now = rebase_on_head(library, proposal)
+    texts = texts_to_edit(rebased, now)
     if not texts:
         raise InvalidArgument(
             f"Proposal {proposal_id} changes no text.", "Approve or reject it as it is."
@@ -520,8 +511,8 @@ def proposed_parts(library: Library, proposal_id: int) -> dict[str, list[MergePa
 
     Raises as `proposed_lines`.
     """
-    found, now = rebase_on_head(library, _open(library, proposal_id))
-    parts = parts_to_settle(found, now)
+    rebased, now = rebase_on_head(library, _get_open(library, proposal_id))
+    parts = parts_to_settle(rebased, now)
     if not parts:
         raise InvalidArgument(
             f"Proposal {proposal_id} has no lines in conflict.", "Decide on it as it is."
@@ -536,12 +527,12 @@ def proposed_lines(library: Library, proposal_id: int) -> dict[str, bytes | None
     None for a file that the proposal deletes. Raises as `proposed_texts`, and InvalidArgument
     without a conflict.
     """
-    found, _ = rebase_on_head(library, _open(library, proposal_id))
-    if not found.conflicts:
+    rebased, _ = rebase_on_head(library, _get_open(library, proposal_id))
+    if not rebased.conflicts:
         raise InvalidArgument(
             f"Proposal {proposal_id} is in no conflict.", "Approve or reject it as it is."
         )
-    return taken_files(found)
+    return taken_files(rebased)
 
 
 def seen_versions(library: Library, proposal_ids: Sequence[int]) -> dict[int, int | None]:
@@ -549,8 +540,8 @@ def seen_versions(library: Library, proposal_ids: Sequence[int]) -> dict[int, in
 
     Raises NotFound.
     """
-    found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
-    heads = {proposal.id: library.store.head_or_none(proposal.ref) for proposal in found}
+    proposals = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
+    heads = {proposal.id: library.store.head_or_none(proposal.ref) for proposal in proposals}
     return {
         identity: head.version if head is not None else None for identity, head in heads.items()
     }
@@ -562,14 +553,7 @@ def changes_text(library: Library, proposal_id: int) -> bool:
     if proposal.files_removed_at is not None:
         return False
     head, after = library.store.head_or_none(proposal.ref), proposal.manifest
-    base = (
-        library.store.manifest(
-            head,
-            proposal.base,
-        )
-        if head and proposal.base
-        else Manifest({})
-    )
+    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     # Only what changed is read: the page asks this of every proposal that it shows.
     changed = (path for path in changed_files(base, after) if path in after)
     return any(decode_text(library.store.blob(after[path].sha256)) is not None for path in changed)

@@ -48,22 +48,26 @@ from evolvable_tools.secret_leaks import (
 _INDEXES = (INDEX_FILE, *EARLIER_INDEX_FILES)
 _ENDS = ("", "-wal", "-shm", "-journal")
 
-# A shorter value stands in too many files by chance, and all of them would be edited.
 MIN_TEXT = 8
-"""Characters of a value in a purged file that is looked for elsewhere too."""
+"""Characters of the shortest value in a purged file that is looked for elsewhere too.
+
+A shorter value stands in too many files by chance, and all of them would be edited.
+"""
 
 MAX_READ = 64 * 2**20
-"""Bytes of a file below the home that is looked into; a larger one is named."""
+"""Bytes of a file below the home that is looked into. A larger one is named."""
 
 NOTES = "purged.jsonl"
-"""Beside the ledger of a run: which of its files were purged of what, by whom and why."""
+"""The file beside the ledger of a run that says what was purged from which of its files."""
 
 COPIES = "copies.jsonl"
-"""In the home: where exports and backups of the library were written."""
+"""The file in the home that says where exports and backups of the library were written."""
 
-# A database may keep replaced bytes in free pages, so it is removed and not edited.
 _WHOLE = (b"SQLite format 3", b'{"format":"evolvable-history"')
-"""Beginnings of files that are removed, as they cannot be edited: databases and exports."""
+"""Beginnings of files that are removed and not edited: databases and exports.
+
+A database may keep replaced bytes in free pages.
+"""
 
 _LEDGER = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
 
@@ -104,24 +108,23 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
 
     Raises InvalidArgument when there is no such finding.
     """
-    found = [leak for leak in leaks(library) if leak.id == id] or _accepted_leaks(library, id)
-    texts = {
-        text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)
-    }
-    if found and not texts:
-        return _plan(
-            library,
-            found[0].kind,
-            (),
-            tuple(sorted(_blobs_of(library, found))),
-        )
-    if not texts:
+    findings = [leak for leak in leaks(library) if leak.id == id]
+    findings = findings or _find_accepted_leaks(library, id)
+    if not findings:
         hint = "`evolvable care purge --list` shows them."
         raise InvalidArgument(f"There is no finding {ascii(id[:40])} of a secret.", hint)
-    return _plan(library, found[0].kind, tuple(sorted(texts)), ())
+    texts = {
+        text
+        for leak in findings
+        for text in _find_texts(library, leak.ref, leak.version, leak.path, id)
+    }
+    if texts:
+        return _make_plan(library, findings[0].kind, tuple(sorted(texts)), ())
+    blobs = _find_blobs(library, findings)
+    return _make_plan(library, findings[0].kind, (), tuple(sorted(blobs)))
 
 
-def _accepted_leaks(library: Library, id: str) -> list[LeakedSecret]:
+def _find_accepted_leaks(library: Library, id: str) -> list[LeakedSecret]:
     return [
         as_leak(occurrence)
         for occurrence in found_secrets(library).list_occurrences(everything=True)
@@ -129,21 +132,18 @@ def _accepted_leaks(library: Library, id: str) -> list[LeakedSecret]:
     ]
 
 
-def _blobs_of(library: Library, found: Iterable[LeakedSecret]) -> set[str]:
+def _find_blobs(library: Library, findings: Iterable[LeakedSecret]) -> set[str]:
     """Return the files of findings whose text is nowhere to be read any more: what an earlier purge
     left.
     """
     store = library.store
     return {
-        store.manifest(
-            store.head(Ref.parse(leak.ref)),
-            leak.version,
-        )[leak.path].sha256
-        for leak in found
+        store.manifest(store.head(Ref.parse(leak.ref)), leak.version)[leak.path].sha256
+        for leak in findings
     }
 
 
-def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
+def _find_texts(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
     head = library.store.head_or_none(Ref.parse(ref))
     if head is not None:
         text = library.store.file(head, path, version).data.decode("utf-8", "replace")
@@ -173,8 +173,8 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
             f"No version of {head.ref} has a file {ascii(path[:200])}.",
             "`evolvable history` shows them.",
         )
-    values = {text for name in names for text in _values(store.blob(name))}
-    return _plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
+    values = {text for name in names for text in _find_values(store.blob(name))}
+    return _make_plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
 
 
 def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
@@ -185,10 +185,10 @@ def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
     present = (
         name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None
     )
-    return _plan(library, "file", (), tuple(sorted(present)))
+    return _make_plan(library, "file", (), tuple(sorted(present)))
 
 
-def _values(data: bytes) -> Iterator[bytes]:
+def _find_values(data: bytes) -> Iterator[bytes]:
     """Yield the secrets of a file that are long enough to be looked for elsewhere."""
     try:
         text = data.decode("utf-8")
@@ -199,25 +199,19 @@ def _values(data: bytes) -> Iterator[bytes]:
             yield text[start:end].encode()
 
 
-def _plan(
+def _make_plan(
     library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[str, ...]
 ) -> PurgePlan:
     every = {*blobs, *blobs_with(library.store, texts)}
     versions = sorted(
-        f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every)
+        f"{head.ref}@{number} {path}" for head, number, path in _find_places(library.store, every)
     )
-    files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
-    return PurgePlan(
-        kind,
-        texts,
-        blobs,
-        versions,
-        files,
-        [str(path) for path in _copies_with(library, texts, blobs)],
-    )
+    files = [str(path) for path, _ in _find_files_with(library.store, texts, blobs)]
+    folders = [str(path) for path in _find_copies_with(library, texts, blobs)]
+    return PurgePlan(kind, texts, blobs, versions, files, folders)
 
 
-def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
+def _find_places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
     for head in store.backend.heads_by_id(store.backend.resource_ids() if blobs else ()).values():
         for number in range(1, head.latest + 1):
             for path, entry in store.manifest(head, number).items():
@@ -259,11 +253,11 @@ def run_purge(
     *,
     edit_copies: bool = False,
 ) -> Purged:
-    """Do every step of a job. Each can be done again; the job ends with the last."""
+    """Do every step of a job. Each can be done again. The job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
     purged = {*job.blobs, *blobs_with(store, job.texts)}
-    affected = {head.id for head, _, _ in _places(store, purged)}
-    store.backend.learned.forget(_purged_whole(store, job))
+    affected = {head.id for head, _, _ in _find_places(store, purged)}
+    store.backend.learned.forget(_find_purged_whole(store, job))
     store.backend.learned.refuse_texts(text.decode("utf-8", "replace") for text in job.texts)
     # Copies in watched folders first, and synced: a later sync would else import the old bytes
     # again.
@@ -289,28 +283,28 @@ def run_purge(
 def _list_remains(library: Library, job: PurgeJob) -> list[str]:
     """Return each place that still holds a text or may hold it, and what to do there."""
     store = library.store
-    copies = _copies_with(library, job.texts, job.blobs)
+    copies = _find_copies_with(library, job.texts, job.blobs)
     operations = store.backend.purges.operations_with
     return [
-        *_versions_left(library, job),
+        *_find_versions_left(library, job),
         *(f"{path}: a watched folder; edit or delete it there" for path in copies),
         *(
             f"operation {operation}: its reason; version hashes cover it"
             for operation in operations(job.texts)
         ),
-        *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
+        *(f"{path}: {why}" for path, why in _find_files_with(store, job.texts, job.blobs)),
         *(
             f"{path}: it may hold it; delete it or make it again"
             for path in known_copies(store.home)
         ),
         *(
             f"{remote.url}: the history of the remote {remote.name} may hold it; {_REWRITE}"
-            for remote in _remotes(store)
+            for remote in _list_remotes(store)
         ),
     ]
 
 
-def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
+def _find_versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
     """Yield each version and path that still holds a text, and keep it as an open finding."""
     store = library.store
     for text in job.texts:
@@ -318,7 +312,7 @@ def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
         if left:
             id = leak_id(text.decode("utf-8", "replace"))
             found_secrets(library).add_left(left, DetectedSecret(id, job.kind, 0))
-        for head, number, path in _places(store, left):
+        for head, number, path in _find_places(store, left):
             hint = f"`evolvable care purge {head.ref}@{number} {path}` removes the file whole"
             yield (
                 f"{head.ref}@{number} {path}: inside an archive or an encoding that cannot be "
@@ -329,7 +323,7 @@ def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
 _REWRITE = "push the tombstone, and have who owns the repository rewrite it"
 
 
-def _remotes(store: Store) -> list[RemoteState]:
+def _list_remotes(store: Store) -> list[RemoteState]:
     """Return the remotes that the library was synchronised with, after their mirrors in the home
     are deleted.
     """
@@ -338,24 +332,20 @@ def _remotes(store: Store) -> list[RemoteState]:
     return [remote for remote in store.backend.remotes.all() if remote.seen]
 
 
-def _purged_whole(store: Store, job: PurgeJob) -> list[int]:
+def _find_purged_whole(store: Store, job: PurgeJob) -> list[int]:
     """Return the resources whose main file is purged: what was learned of them goes with it."""
     return [
         head.id
-        for head, _, path in _places(store, job.blobs)
-        if path.casefold() == _main(head).casefold()
+        for head, _, path in _find_places(store, job.blobs)
+        if path.casefold() == main_file(head.kind, head.name).casefold()
     ]
-
-
-def _main(head: Head) -> str:
-    return main_file(head.kind, head.name)
 
 
 def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
     """Make a new version, without the texts, of each living resource that lies in no watched
     folder.
 
-    Of one that does, the person's file is theirs to change; a version of it is made when they do.
+    Of one that does, the person's file is theirs to change. A version of it is made when they do.
     """
     store = library.store
     for head in store.heads() if job.texts else ():
@@ -374,7 +364,10 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
 
 
 def _forget_index(library: Library) -> None:
-    """Remove the text index and the judge's answers; both are made again."""
+    """Remove the text index and the judge's answers.
+
+    Both are made again.
+    """
     # A cached property: it is not opened only to be closed.
     if "index" in library.__dict__:
         library.index.close()
@@ -386,33 +379,24 @@ def _forget_index(library: Library) -> None:
 # Files below the home
 
 
-def _files(home: Path) -> Iterator[Path]:
+def _walk_files(home: Path) -> Iterator[Path]:
     # The database purges itself, and the index was removed above.
-    own = {
-        f"{name}{end}"
-        for name, end in product(
-            (LIBRARY_FILE, *_INDEXES),
-            _ENDS,
-        )
-    }
+    own = {f"{name}{end}" for name, end in product((LIBRARY_FILE, *_INDEXES), _ENDS)}
     for folder, _, names in os.walk(home, followlinks=False):
         for name in sorted(names):
             path = Path(folder) / name
-            if (
-                not (Path(folder) == home and name in own)
-                and path.is_file()
-                and not path.is_symlink()
-            ):
+            is_own = Path(folder) == home and name in own
+            if not is_own and path.is_file() and not path.is_symlink():
                 yield path
 
 
-def _files_with(
+def _find_files_with(
     store: Store, texts: Sequence[bytes], blobs: Collection[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield the files below the home that hold a text or are one of the purged files, each with why
     it may stay.
     """
-    for path in _files(store.home):
+    for path in _walk_files(store.home):
         if path.stat().st_size > MAX_READ:
             yield path, "too large to be looked into"
         elif _holds(path, texts, blobs):
@@ -435,7 +419,7 @@ def _is_purged(data: bytes, blobs: Collection[str]) -> bool:
 
 def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
     """Take the job's bytes out of every file below the home; yield each file with what was done."""
-    for path in list(_files(store.home)):
+    for path in list(_walk_files(store.home)):
         if path.stat().st_size > MAX_READ or not _holds(path, job.texts, job.blobs):
             continue
         data = read_regular(path)
@@ -454,8 +438,8 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
             cleaned = without_texts(data, job.texts, job.mark)
             if holds_text(cleaned, job.texts):
                 cleaned = job.notice
-            if (run := _run_of(path)) is not None:
-                _note(run, path, job, cleaned)
+            if (run := _find_run(path)) is not None:
+                _note_purge(run, path, job, cleaned)
             _write(path, cleaned)
             yield f"{path}: edited"
 
@@ -480,14 +464,14 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
             ledger = _rewrite_ledger(read_regular(path), job)
             # Before the file is replaced: the note holds the hash of the old bytes too.
-            _note(path.parent, path, job, ledger)
+            _note_purge(path.parent, path, job, ledger)
             _write(path, ledger)
     except Timeout:
         return False
     return True
 
 
-def _note(run: Path, path: Path, job: PurgeJob, data: bytes) -> None:
+def _note_purge(run: Path, path: Path, job: PurgeJob, data: bytes) -> None:
     """Write down in a run's folder what was purged from one of its files, so that its new hash is
     known.
     """
@@ -496,13 +480,12 @@ def _note(run: Path, path: Path, job: PurgeJob, data: bytes) -> None:
         "before": hashlib.sha256(read_regular(path)).hexdigest(),
         "after": hashlib.sha256(data).hexdigest(),
     }
+    row = {"file": path.relative_to(run).as_posix(), **details, **hashes}
     with open(run / NOTES, "a", encoding="utf-8") as stream:
-        stream.write(
-            json.dumps({"file": path.relative_to(run).as_posix(), **details, **hashes}) + "\n"
-        )
+        stream.write(json.dumps(row) + "\n")
 
 
-def _run_of(path: Path) -> Path | None:
+def _find_run(path: Path) -> Path | None:
     """Return the folder of the evolution run that a file belongs to, None for any other file."""
     return next((folder for folder in path.parents if (folder / "ledger.jsonl").exists()), None)
 
@@ -556,18 +539,18 @@ def known_copies(home: Path) -> list[Path]:
 # Watched folders
 
 
-def _copies_with(
+def _find_copies_with(
     library: Library, texts: Sequence[bytes], blobs: Collection[str]
 ) -> Iterator[Path]:
     for folder in library.folders():
         if folder.path.is_dir():
-            for path in _files(folder.path):
+            for path in _walk_files(folder.path):
                 if path.stat().st_size <= MAX_READ and _holds(path, texts, blobs):
                     yield path
 
 
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
-    for path in list(_copies_with(library, job.texts, job.blobs)):
+    for path in list(_find_copies_with(library, job.texts, job.blobs)):
         data = read_regular(path)
         cleaned = (
             job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)

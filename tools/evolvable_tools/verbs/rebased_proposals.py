@@ -1,8 +1,8 @@
 """Bring a proposal onto what there is now: merged three ways where its base has moved, or both
 sides where they meet.
 
-What a person is shown, and what their yes approves, is the merged content against the head, never
-the content that was proposed against a version that is no longer the head.
+A person is shown the difference of the merged content from the head, and approves that content.
+Nobody approves what was proposed against a version that is no longer the head.
 """
 
 import json
@@ -76,7 +76,8 @@ def rebased_content(
         return RebasedContent(version, theirs, tuple(sorted(theirs)), merged=True)
     merged, conflicts = merge_files(base, now, theirs), set[str]()
     # Two sound sides can merge into an unsound file, such as frontmatter with a key twice.
-    if not merged.conflicts and _breaks(proposal, merged.files) and not _breaks(proposal, theirs):
+    breaks_rules = not merged.conflicts and _breaks_rules(proposal, merged.files)
+    if breaks_rules and not _breaks_rules(proposal, theirs):
         conflicts = {
             path
             for path, file in merged.files.items()
@@ -99,17 +100,14 @@ def rebase_on_head(library: Library, proposal: Proposal) -> tuple[RebasedContent
 def last_stood_for(
     library: Library, head: Head | None, version: int, now: Files
 ) -> tuple[int, Files]:
-    """Return what a merged proposal is compared with: `now`, or what a person stood for before a
-    stranger changed it.
+    """Return what a merged proposal is compared with, and its version.
 
-    A yes to the merged text is one to all of it, and a person says it to nothing that was not in
-    the difference.
+    That is `now`, or what a person stood for before a stranger changed it. An approval of the
+    merged text covers all of it, so the difference that the person reads has to show all of it too.
     """
-    if (
-        head is None
-        or not version
-        or not _is_strangers(authorships(library, [head.id]).get(head.id))
-    ):
+    if head is None or not version:
+        return version, now
+    if not _is_strangers(authorships(library, [head.id]).get(head.id)):
         return version, now
     base = version_base(library, head, version) or 0
     return base, library.store.files(head, base) if base else {}
@@ -133,7 +131,7 @@ def rebase(
 ) -> RebasedContent:
     """Return what a proposal leads to, as `rebased_content` does.
 
-    settled: the files that a person decided on; a conflict there is dealt with. Raises Conflict
+    settled: the files that a person decided on. A conflict there is dealt with. Raises Conflict
     where both sides changed the same in any other file.
     """
     found = rebased_content(library, proposal, head, now)
@@ -191,7 +189,7 @@ def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
         text = decode_text(file.data) if file else ""
         if path in found.conflicts and found.version:
             before = decode_text(old.data) if old else ""
-            text = _with_marks(before, text) if before is not None and text is not None else None
+            text = _add_marks(before, text) if before is not None and text is not None else None
         if text is not None and (path in found.conflicts or file != now.get(path)):
             texts[path] = text
     return texts
@@ -218,37 +216,33 @@ def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePa
         file, old = found.files.get(path), (found.current_files or now).get(path)
         before, text = (decode_text(side.data) if side else "" for side in (old, file))
         if before is not None and text is not None:
-            parts[path] = _parts(before, text)
+            parts[path] = _split_parts(before, text)
     return parts
 
 
-def _parts(ours: str, theirs: str) -> list[MergePart]:
-    before, after = _lines(ours), _lines(theirs)
+def _split_parts(ours: str, theirs: str) -> list[MergePart]:
+    before, after = _split_lines(ours), _split_lines(theirs)
     result, done, offset = list[MergePart](), 0, 0
     for start, end, count in changed_lines(ours, theirs):
         offset += start - done
-        result += [MergePart("".join(before[done:start]))] if start > done else []
-        result.append(
-            MergePart(
-                "",
-                "".join(before[start:end]),
-                "".join(after[offset : offset + count]),
-            )
-        )
+        if start > done:
+            result.append(MergePart("".join(before[done:start])))
+        ours_lines = "".join(before[start:end])
+        theirs_lines = "".join(after[offset : offset + count])
+        result.append(MergePart("", ours_lines, theirs_lines))
         done, offset = end, offset + count
-    return [
-        *result,
-        *([MergePart("".join(before[done:]))] if before[done:] else []),
-    ]
+    if before[done:]:
+        result.append(MergePart("".join(before[done:])))
+    return result
 
 
-def _with_marks(ours: str, theirs: str) -> str:
+def _add_marks(ours: str, theirs: str) -> str:
     """Return a text with git's marks around the lines in which two differ."""
     marked = (
         part.both
         or f"<<<<<<< now\n{end_with_newline(part.now)}=======\n"
         f"{end_with_newline(part.proposed)}>>>>>>> proposed\n"
-        for part in _parts(ours, theirs)
+        for part in _split_parts(ours, theirs)
     )
     return "".join(marked)
 
@@ -258,10 +252,10 @@ def end_with_newline(text: str) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
-def _lines(text: str) -> list[str]:
-    return [f"{line}\n" for line in text.split("\n")[:-1]] + (
-        [last] if (last := text.rpartition("\n")[2]) else []
-    )
+def _split_lines(text: str) -> list[str]:
+    *whole, last = text.split("\n")
+    lines = [f"{line}\n" for line in whole]
+    return [*lines, last] if last else lines
 
 
 def _add_line(proposal: Proposal, now: Files) -> Files | None:
@@ -272,19 +266,10 @@ def _add_line(proposal: Proposal, now: Files) -> Files | None:
     if "fact" in adds:
         from evolvable_tools.verbs.memory_facts import add_fact  # late: 13 ms, for a stemmer
 
-        return add_fact(
-            now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))
-        ).files
-    return (
-        append_line(
-            now,
-            str(adds["path"]),
-            str(adds["line"]),
-        )
-        if now
-        else None
-    )
+        day = date.fromisoformat(str(adds["day"]))
+        return add_fact(now, proposal.name, str(adds["fact"]), day).files
+    return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
 
 
-def _breaks(proposal: Proposal, files: Files) -> bool:
+def _breaks_rules(proposal: Proposal, files: Files) -> bool:
     return bool(broken_rules(find_problems(proposal.kind, proposal.name, files)))

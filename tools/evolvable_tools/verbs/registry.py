@@ -1,9 +1,10 @@
 """The registry of verbs: what each does, who may run it, and under which names MCP and the command
 line offer it.
 
-Annotations of MCP tools, permissions of tokens, the effects of commands, the sections of the help
-and the tables of the manual are made from it; `registry.json` holds its rows. A server reads it
-before its first answer, so it imports no SDK and no use case: functions are named as `module:name`.
+The annotations of MCP tools, the permissions of tokens, the effects of commands, the sections of
+the help and the tables of the manual come from it. `registry.json` holds its rows. A server reads
+it before its first answer, so it imports no SDK and no use case: functions are named as
+`module:name`.
 """
 
 import json
@@ -18,7 +19,7 @@ class Effect(StrEnum):
     """What a verb does, from the least to the most."""
 
     READS = "reads"
-    """Changes no content; it may log what it showed, or count the caller's own use."""
+    """Changes no content. It may log what it showed, or count the caller's own use."""
 
     WRITES = "writes"
     """Adds to the library, or writes files beside it. What it replaces stays in the history."""
@@ -43,7 +44,7 @@ class Authority(StrEnum):
     """Anyone: it reports an outcome, or submits an answer that was requested."""
 
     WRITE = "write"
-    """Anyone; the policy decides which changes of an agent or a script apply at once and which
+    """Anyone. The policy decides which changes of an agent or a script apply at once and which
     wait.
     """
 
@@ -117,7 +118,7 @@ _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("registry.json").re
 # call. `import` without a person leaves proposals in the inbox.
 
 
-def _verbs(table: Mapping[str, Any]) -> dict[str, Verb]:
+def _read_verbs(table: Mapping[str, Any]) -> dict[str, Verb]:
     return {
         name: replace(Verb(name, Effect(effect), Authority(authority), *more), section=section)
         for section, rows in table["verbs"].items()
@@ -125,15 +126,15 @@ def _verbs(table: Mapping[str, Any]) -> dict[str, Verb]:
     }
 
 
-def _tools(table: Mapping[str, Any]) -> dict[str, Tool]:
+def _read_tools(table: Mapping[str, Any]) -> dict[str, Tool]:
     return {
         name: Tool(name, title, toolset, tuple(names), *map(Authority, permission))
         for name, title, toolset, names, *permission in table.get("tools", ())
     }
 
 
-_VERBS = _verbs(_TABLE)
-_TOOLS = _tools(_TABLE)
+_VERBS = _read_verbs(_TABLE)
+_TOOLS = _read_tools(_TABLE)
 
 VERBS: Mapping[str, Verb] = _VERBS
 """Name -> verb, in the order of the help.
@@ -157,7 +158,7 @@ The name alone calls it too: scripts of before the groups go on.
 """
 
 EXAMPLES: Mapping[str, str] = _TABLE["examples"]
-"""Verb, command or group -> a command line that uses it; the program itself is ''."""
+"""Verb, command or group -> a command line that uses it. The program itself is ''."""
 
 FIRST: tuple[str, ...] = tuple(_TABLE["first"])
 """The commands that the help shows before all others.
@@ -178,10 +179,10 @@ def add_table(path: Path) -> None:
     Raise OSError, ValueError.
     """
     table: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-    for name, verb in _verbs(table).items():
-        # An annex adds verbs and cannot change the authority that one of the core needs.
+    for name, verb in _read_verbs(table).items():
+        # A part of the program adds verbs and cannot change the authority that another one needs.
         _VERBS.setdefault(name, verb)
-    for name, tool in _tools(table).items():
+    for name, tool in _read_tools(table).items():
         _TOOLS.setdefault(name, tool)
     for key in ("groups", "places", "examples", "reasons"):
         _TABLE[key] |= {

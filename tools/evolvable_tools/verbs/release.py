@@ -83,20 +83,20 @@ def channel_status(library: Library) -> ChannelStatus:
     channel = library.store.backend.channel
     channel_entries, catalog = channel.list_entries(), HostCatalog(library.store)
     entries = [catalog.entry(skill) for skill in catalog.skills()]
+    waiting = [
+        skill for skill in channel_entries if skill.head != skill.version and not skill.withdrawn
+    ]
+    left_out = [
+        ChannelStep(str(entry.ref), entry.version, entry.version, "left out", list(entry.left_out))
+        for entry in entries
+        if entry.left_out
+    ]
     return ChannelStatus(
-        channel.policy().value,
-        len(entries),
-        [
-            _step(catalog, skill, skill.head)
-            for skill in channel_entries
-            if skill.head != skill.version and not skill.withdrawn
-        ],
-        [str(skill.ref) for skill in channel_entries if skill.withdrawn],
-        [
-            ChannelStep(str(e.ref), e.version, e.version, "left out", list(e.left_out))
-            for e in entries
-            if e.left_out
-        ],
+        policy=channel.policy().value,
+        seen=len(entries),
+        waiting=[_make_step(catalog, skill, skill.head) for skill in waiting],
+        withdrawn=[str(skill.ref) for skill in channel_entries if skill.withdrawn],
+        left_out=left_out,
     )
 
 
@@ -110,13 +110,13 @@ def publish(
 ) -> Published:
     """Move the channel: the skills named, by default all that wait, go to their heads in one move.
 
-    A ref with a version goes there, forward or back; a removed skill leaves the channel; a
+    A ref with a version goes there, forward or back. A removed skill leaves the channel. A
     withdrawn one comes back when it is named. A version with a secret is left out. dry_run: only
     says what would be done. Raises Refused for an agent and where a secret leaves nothing to
     publish, NoSuchResource, NoSuchVersion, InvalidArgument.
     """
     if not dry_run:
-        _only_a_person(caller)
+        _check_person(caller)
     channel, catalog = library.store.backend.channel, HostCatalog(library.store)
     if refs is None:
         chosen = [(skill, skill.head) for skill in channel.list_entries() if not skill.withdrawn]
@@ -131,33 +131,31 @@ def publish(
         for skill, to in chosen
         if to != skill.version and (to is None or str(skill.ref) not in secret)
     }
-    steps = [_step(catalog, skill, to) for skill, to in moving.values()]
-    unchanged = (
-        [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
-    )
+    steps = [_make_step(catalog, skill, to) for skill, to in moving.values()]
+    unchanged: list[str] = []
+    if refs is not None:
+        unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version]
     if dry_run:
         return Published(None, steps, unchanged, dry_run=True, left_out=withheld)
     check_anything_leaves("Publishing", withheld, [*moving, *unchanged])
-    move = channel.place(
-        _note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()}
-    )
-    library.record(
-        caller,
-        "publish",
-        *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()),
-    )
+    states = {resource: ChannelState(to) for resource, (_, to) in moving.items()}
+    move = channel.place(_make_note(library, caller, reason), states)
+    subjects = [
+        f"{skill.ref}@{to}" if to else f"{skill.ref} removed" for skill, to in moving.values()
+    ]
+    library.record(caller, "publish", *subjects)
     return Published(move, steps, unchanged, left_out=withheld)
 
 
 def withdraw_skills(
     library: Library, caller: Caller, refs: Sequence[Ref], reason: str
 ) -> Published:
-    """Take skills off the channel while they stay in the library; they stay off, whatever the
-    policy, until published.
+    """Take skills off the channel while they stay in the library.
 
-    Raises Refused for an agent, NoSuchResource, InvalidArgument.
+    They stay off, whatever the policy, until published. Raises Refused for an agent,
+    NoSuchResource, InvalidArgument.
     """
-    _only_a_person(caller)
+    _check_person(caller)
     channel = library.store.backend.channel
     chosen = [_pick_skill(library, caller, channel, ref.at(None))[0] for ref in refs]
     steps = [
@@ -165,7 +163,7 @@ def withdraw_skills(
     ]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
     stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
-    move = channel.place(_note(library, caller, reason), stands)
+    move = channel.place(_make_note(library, caller, reason), stands)
     library.record(caller, "withdraw", *(step.ref for step in steps))
     return Published(move, steps, unchanged)
 
@@ -176,19 +174,19 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
 
     Raises Refused for an agent, InvalidArgument.
     """
-    _only_a_person(caller)
+    _check_person(caller)
     if policy not in set(ReleasePolicy):
         raise InvalidArgument(
             f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}."
         )
     channel = library.store.backend.channel
-    move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
+    move = channel.set_policy(_make_note(library, caller, reason), ReleasePolicy(policy))
     library.record(caller, "set policy", f"channel {policy}")
     steps = [channel_step(placing) for placing in channel.placings([move])] if move else []
     return Published(move, steps, [], policy=policy)
 
 
-def _only_a_person(caller: Caller) -> None:
+def _check_person(caller: Caller) -> None:
     if not caller.decides:
         raise Refused(
             f"What hosts see is a person's decision; {caller.actor} may not move the channel.",
@@ -196,7 +194,7 @@ def _only_a_person(caller: Caller) -> None:
         )
 
 
-def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
+def _make_note(library: Library, caller: Caller, reason: str) -> MoveNote:
     if not reason.strip():
         raise InvalidArgument(
             "A move of the channel needs a reason.", "Say in a few words why it is made."
@@ -210,10 +208,7 @@ def _pick_skill(
     """Return a skill and the version it shall be shown in, None for not at all."""
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
-    head = library.store.head_or_none(
-        ref,
-        caller.scopes,
-    ) or library.store.head(ref, caller.scopes)
+    head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
     if ref.version is not None:
         library.store.version(head, ref.version)
         if head.version is None:
@@ -228,24 +223,20 @@ def _pick_skill(
     return entry, ref.version or head.version
 
 
-def _step(catalog: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
+def _make_step(catalog: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
     reasons = list(catalog.entry(skill, to).left_out) if to is not None else []
     return ChannelStep(
-        str(skill.ref),
-        skill.version,
-        to,
-        _what(skill.version, to, False),
-        reasons,
+        str(skill.ref), skill.version, to, _name_step(skill.version, to, False), reasons
     )
 
 
 def channel_step(placing: Placement) -> ChannelStep:
     """Return where a move put one skill."""
-    what = _what(placing.before, placing.after, placing.withdrawn)
+    what = _name_step(placing.before, placing.after, placing.withdrawn)
     return ChannelStep(str(placing.ref), placing.before, placing.after, what)
 
 
-def _what(before: int | None, after: int | None, withdrawn: bool) -> str:
+def _name_step(before: int | None, after: int | None, withdrawn: bool) -> str:
     if after is None:
         return "withdrawn" if withdrawn else "removed"
     if before is None:
@@ -253,8 +244,8 @@ def _what(before: int | None, after: int | None, withdrawn: bool) -> str:
     return "newer" if after > before else "older"
 
 
-# Bounds the answer; older moves are asked for by their number.
 MAX_MOVES = 1_000
+"""Moves of one answer. Older ones are asked for by their number."""
 
 MAX_VERSIONS = 50
 """Versions that a changelog names of one skill."""
@@ -335,11 +326,7 @@ def channel_log(library: Library, limit: int = 20, marks: AnswerMarks = UNMARKED
     for placing in channel.placings([move.id for move in moves]):
         steps[placing.move].append(channel_step(placing))
     releases = [
-        ReleaseMove(
-            *_about(library, move, marks),
-            steps[move.id],
-        )
-        for move in moves
+        ReleaseMove(*_describe_move(library, move, marks), steps[move.id]) for move in moves
     ]
     return ChannelLog(releases, marks.notice)
 
@@ -353,98 +340,84 @@ def changelog(
     """
     channel = library.store.backend.channel
     channel_move = channel.move(channel.last() if move is None else move)
-    about = _about(library, channel_move, marks)
-    skills = [_changes(library, placing, marks) for placing in channel.placings([channel_move.id])]
+    about = _describe_move(library, channel_move, marks)
+    skills = [
+        _find_changes(library, placing, marks) for placing in channel.placings([channel_move.id])
+    ]
     lines = [
-        *_lines(channel_move, about[3], skills),
+        *_format_move(channel_move, about[3], skills),
         *([marks.notice] if marks.notice else []),
     ]
     return Changelog(*about, skills, "\n".join(lines) + "\n", marks.notice)
 
 
-def _about(
+def _describe_move(
     library: Library, move: ChannelMove, marks: AnswerMarks
 ) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
-    reason = _reason(library, note.operation, note.reason, marks)
-    return (
-        move.id,
-        note.at,
-        note.actor,
-        reason,
-        note.operation,
-        (note.policy.value if note.policy else None),
-    )
+    reason = _mark_reason(library, note.operation, note.reason, marks)
+    policy = note.policy.value if note.policy else None
+    return move.id, note.at, note.actor, reason, note.operation, policy
 
 
-def _reason(library: Library, operation: int, reason: str, marks: AnswerMarks) -> str:
+def _mark_reason(library: Library, operation: int, reason: str, marks: AnswerMarks) -> str:
     """Return the reason of an operation, marked where no person answers for it."""
-    return (
-        marks.line(reason)
-        if marks.on and reason_notice(library.store.operation(operation))
-        else reason
-    )
+    if marks.on and reason_notice(library.store.operation(operation)):
+        return marks.line(reason)
+    return reason
 
 
-def _changes(library: Library, placing: Placement, marks: AnswerMarks) -> StepChanges:
-    before, after = (
-        _manifest(library, placing.resource, number) for number in (placing.before, placing.after)
-    )
+def _find_changes(library: Library, placing: Placement, marks: AnswerMarks) -> StepChanges:
+    before = _read_manifest(library, placing.resource, placing.before)
+    after = _read_manifest(library, placing.resource, placing.after)
     how = {(False, True): "added", (True, True): "changed", (True, False): "deleted"}
     files = {path: how[path in before, path in after] for path in changed_files(before, after)}
     step = channel_step(placing)
     low, high = sorted((placing.before or 0, placing.after or 0))
-    versions = _between(library, placing.resource, low, high, marks) if placing.after else []
+    versions = _list_between(library, placing.resource, low, high, marks) if placing.after else []
     return StepChanges(step.ref, step.before, step.after, step.what, files, versions)
 
 
-def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
+def _read_manifest(library: Library, resource: int, number: int | None) -> Manifest:
     return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
 
 
-def _between(
+def _list_between(
     library: Library, resource: int, low: int, high: int, marks: AnswerMarks
 ) -> list[BetweenVersion]:
     """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
-    for version in library.store.backend.versions(
-        resource, min(high - low, MAX_VERSIONS), high + 1
-    ):
+    count = min(high - low, MAX_VERSIONS)
+    for version in library.store.backend.versions(resource, count, high + 1):
         operation = library.store.operation(version.operation)
-        before, after = (
-            _manifest(library, resource, number) for number in (version.parent, version.number)
-        )
-        reason = _reason(library, operation.id, operation.reason, marks)
-        rows.append(
-            BetweenVersion(
-                version.number, operation.at, operation.actor, reason, changed_files(before, after)
-            )
-        )
+        before = _read_manifest(library, resource, version.parent)
+        after = _read_manifest(library, resource, version.number)
+        reason = _mark_reason(library, operation.id, operation.reason, marks)
+        files = changed_files(before, after)
+        rows.append(BetweenVersion(version.number, operation.at, operation.actor, reason, files))
     return rows
 
 
-def _lines(move: ChannelMove, reason: str, skills: list[StepChanges]) -> list[str]:
+def _format_move(move: ChannelMove, reason: str, skills: list[StepChanges]) -> list[str]:
     note = move.note
-    lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {reason}"]
+    lines = [f"Move {move.id}, {_format_moment(note.at)}, by {note.actor}: {reason}"]
     if note.policy:
         lines.append(f"From here on the policy is {note.policy}.")
     for skill in skills:
-        lines += ["", *_skill_lines(skill)]
+        lines += ["", *_format_skill(skill)]
     return lines
 
 
-def _skill_lines(skill: StepChanges) -> list[str]:
+def _format_skill(skill: StepChanges) -> list[str]:
     ends = f"{skill.before or 'nothing'} -> {skill.after or 'nothing'}"
     lines = [f"{skill.ref}  {ends} ({skill.what})"]
     lines += [f"  {how}: {path}" for path, how in skill.files.items()]
     sign = "-" if skill.what == "older" else "+"
-    for v in skill.versions:
-        lines.append(
-            f"  {sign} version {v.version}, {_moment(v.at)}, by {v.actor}: {v.reason} "
-            f"({', '.join(v.files)})"
-        )
+    for each in skill.versions:
+        about = f"version {each.version}, {_format_moment(each.at)}, by {each.actor}"
+        lines.append(f"  {sign} {about}: {each.reason} ({', '.join(each.files)})")
     return lines
 
 
-def _moment(at: str) -> str:
+def _format_moment(at: str) -> str:
     return f"{at[:16].replace('T', ' ')} UTC"

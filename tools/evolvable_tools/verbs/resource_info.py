@@ -1,4 +1,4 @@
-"""What a resource is and how it stands: the operators get_info and get_state."""
+"""The description and the state of a resource: the operators get_info and get_state."""
 
 import re
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ MAX_PARAMETERS = 40
 """Entries of a resource's metadata that are shown."""
 
 MAX_PARAMETER = 200
-"""Characters of one."""
+"""Characters of one such entry."""
 
 
 @dataclass(frozen=True)
 class ResourceInfo:
-    """What a resource is. label: `1.0.N` for version N. main: its main file; tree: the hash of all
+    """What a resource is. label: `1.0.N` for version N. main: its main file. tree: the hash of all
     of its files.
 
     evolvable: whether others than a person may change it. parameters: its metadata. arguments: the
-    JSON schema of what `run` takes. author, by: whose the version is, as in FoundMatch.
-    copied_from: the version that its first version copies, '' for none. run: what `run` does with
-    it. notice: what the marks around its texts mean, '' where there are none.
+    JSON schema of what `run` takes. author, by: whose the version is, as in Match. copied_from: the
+    version that its first version copies, '' for none. run: what `run` does with it. notice: what
+    the marks around its texts mean, '' where there are none.
     """
 
     ref: str
@@ -62,7 +62,7 @@ class ResourceState:
     hosts see.
 
     approved: of a tool the newest version that a person approved to run. directories: where it lies
-    in watched folders, with the version there. uses: how often it was loaded; rated: how many uses
+    in watched folders, with the version there. uses: how often it was loaded. rated: how many uses
     have an outcome that counts. proposals: those that wait for a person.
     """
 
@@ -102,27 +102,23 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
 
     Raise NoSuchResource, NoSuchVersion.
     """
-    head = library.store.head_or_none(
-        ref.at(None),
-        caller.scopes,
-    ) or library.store.head(ref.at(None), caller.scopes)
+    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(
+        ref.at(None), caller.scopes
+    )
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
-    document, authorship = (
-        main_document(library, head, number),
-        version_authorship(library, head, number, caller),
-    )
+    document = main_document(library, head, number)
+    authorship = version_authorship(library, head, number, caller)
     schema, summary = argument_schema(library, head, number, document), summarize(document)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and authorship.is_marked)
+    description = marks.description(summary.description)
     return ResourceInfo(
         ref=str(head.ref),
         kind=head.kind,
         name=head.name,
         version=number,
         label=version_label(number),
-        description=marks.description(summary.description)
-        if marks.on
-        else bound_text(summary.description),
+        description=description if marks.on else bound_text(description),
         evolvable=not summary.frozen,
         main=main_file(head.kind, head.name),
         tree=manifest.tree,
@@ -130,7 +126,7 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         author=str(authorship.kind),
         by=authorship.by,
         run=RUNS[head.kind],
-        parameters={name: marks.line(text) for name, text in _parameters(document).items()},
+        parameters={name: marks.line(text) for name, text in _list_parameters(document).items()},
         arguments=plain_arguments(schema) if marks.on else schema,
         copied_from=copied_from(library, head),
         notice=marks.notice,
@@ -141,18 +137,18 @@ def lines_out_of_force(library: Library, head: Head) -> list[str]:
     """Return a line for each kind of field of the newest version that is out of force, with what
     puts it in force.
     """
-    found, number = list[str](), head.latest
+    lines, number = list[str](), head.latest
     if head.version is None:
-        return found
+        return lines
     if (powers := find_powers_out(library, head, number)) is not None:
-        found.append(powers.line)
-    if delegate_of(library, head, number) is not None and (
-        author := delegate_author(library, head, number)
-    ):
-        found.append(out_of_force(short_ref(head), "delegate", author))
+        lines.append(powers.line)
+    if delegate_of(library, head, number) is not None:
+        author = delegate_author(library, head, number)
+        if author is not None:
+            lines.append(out_of_force(short_ref(head), "delegate", author))
     if head.kind is Kind.TOOL and (author := tool_commands.command_author(library, head, number)):
-        found.append(out_of_force(short_ref(head), "tool command", author))
-    return found
+        lines.append(out_of_force(short_ref(head), "tool command", author))
+    return lines
 
 
 def main_document(library: Library, head: Head, number: int) -> Document:
@@ -162,7 +158,7 @@ def main_document(library: Library, head: Head, number: int) -> Document:
     return parse_document(library.store.blob(manifest[path].sha256) if path in manifest else b"")
 
 
-def _parameters(document: Document) -> dict[str, str]:
+def _list_parameters(document: Document) -> dict[str, str]:
     metadata = document.fields.get("metadata")
     texts = metadata.items() if isinstance(metadata, dict) else ()
     return {
@@ -187,34 +183,35 @@ def argument_schema(
             | ({"examples": list(argument.values)} if argument.values else {})
             for argument in arguments
         }
-        return _object(properties, [argument.name for argument in arguments if argument.required])
+        return _make_object_schema(
+            properties, [argument.name for argument in arguments if argument.required]
+        )
     if head.kind is Kind.ENVIRONMENT:
-        return _object(
+        return _make_object_schema(
             {"task": {"type": "string"}, "output": {"type": "string"}}, ["task", "output"]
         )
     if head.kind is Kind.TOOL:
         try:
-            found = tool_commands.tool_version(library, head, number)
+            tool = tool_commands.tool_version(library, head, number)
         except EvolvableError:
-            found = None
-        return dict(found.spec.schema) if found else _object({}, [])
-    return _object({}, [])
+            tool = None
+        return dict(tool.spec.schema) if tool else _make_object_schema({}, [])
+    return _make_object_schema({}, [])
 
 
 def plain_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names and types of a schema's arguments, without any text of its author."""
     declared = schema.get("properties")
-    valid = (
-        {name: value for name, value in declared.items() if _NAME.fullmatch(name)}
-        if isinstance(declared, Mapping)
-        else {}
-    )
+    items = declared.items() if isinstance(declared, Mapping) else ()
+    valid = {name: value for name, value in items if _NAME.fullmatch(name)}
     types = {name: value.get("type") for name, value in valid.items() if isinstance(value, Mapping)}
     properties = {name: {"type": kind} if kind else {} for name, kind in types.items()}
-    return _object(properties, [name for name in schema.get("required", ()) if name in properties])
+    return _make_object_schema(
+        properties, [name for name in schema.get("required", ()) if name in properties]
+    )
 
 
-def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def _make_object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
@@ -230,11 +227,11 @@ def copied_from(library: Library, head: Head) -> str:
     first = library.store.operation(library.store.version(head, 1).operation)
     if any(text.startswith("proposal ") for text in first.intent.evidence):
         return ""  # the evidence of an approved proposal has texts of its author
-    found = (
+    sources = (
         text.removeprefix(COPY_OF) for text in first.intent.evidence if text.startswith(COPY_OF)
     )
     try:
-        return next((str(Ref.parse(text)) for text in found), "")
+        return next((str(Ref.parse(text)) for text in sources), "")
     except EvolvableError:
         return ""
 

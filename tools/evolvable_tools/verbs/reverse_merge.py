@@ -95,18 +95,15 @@ def plan_revert(
     for changes in by_resource.values():
         head = library.store.head_or_none(changes[0].ref)
         step = _plan_step(library, caller, head, changes) if head is not None else None
+        if step is None or head is None:
+            continue
+        is_forbidden = head.frozen and caller.actor is not Actor.HUMAN and not proposed
         if isinstance(step, UndoConflict):
             conflicts.append(step)
-        elif (
-            step is not None
-            and head is not None
-            and head.frozen
-            and caller.actor is not Actor.HUMAN
-            and not proposed
-        ):
+        elif is_forbidden:
             frozen = 'it is frozen (metadata evolvable: "false"); only a person may change it.'
             conflicts.append(UndoConflict(str(head.ref), frozen))
-        elif step is not None:
+        else:
             backs.append(step)
     return backs, conflicts
 
@@ -122,11 +119,8 @@ def _plan_step(
     own = {change.sequence for change in changes}
     since = [change for change in every if change.sequence not in own]
     if not since:
-        return (
-            RevertStep(head.ref, last.after or 0, first.before)
-            if first.before or last.after
-            else None
-        )
+        has_content = first.before or last.after
+        return RevertStep(head.ref, last.after or 0, first.before) if has_content else None
     later = f"operation {since[-1].operation} changed it since"
     if head.version is None and not first.before:
         return UndoConflict(
@@ -138,7 +132,7 @@ def _plan_step(
         )
     content = _ContentOfVersions(store, head)
     now = content.files(head.version)
-    begun, runs = now, _runs(every, own)
+    begun, runs = now, _find_runs(every, own)
     # The newest change first: each step takes one run out of what the step before left.
     for run in reversed(runs):
         before, after = run[0].before, run[-1].after
@@ -153,20 +147,18 @@ def _plan_step(
             continue  # it is back already, and was changed then
         merged = _take_out(head, content.files(after), now, content.files(before))
         if merged is None or merged.conflicts:
-            later = f"operation {_last_in_way(content, since, merged).operation} changed it since"
-            return _conflict(library, caller, head, later, merged, run)
+            in_way = _find_last_in_way(content, since, merged)
+            later = f"operation {in_way.operation} changed it since"
+            return _describe_conflict(library, caller, head, later, merged, run)
         now = merged.files
     if now == begun:
         return None
     expected = head.version or 0
     if not now:
         # What somebody brought back on purpose does not go with what made it first.
-        is_returned = any(change.before is None for change in since)
-        return (
-            _conflict(library, caller, head, later, None, runs[0])
-            if is_returned
-            else RevertStep(head.ref, expected)
-        )
+        if any(change.before is None for change in since):
+            return _describe_conflict(library, caller, head, later, None, runs[0])
+        return RevertStep(head.ref, expected)
     if first.before and make_manifest(now).tree == store.version(head, first.before).tree:
         return RevertStep(head.ref, expected, first.before)
     undone = tuple((run[0].before, run[-1].after or 0) for run in runs if run[0].before)
@@ -174,16 +166,17 @@ def _plan_step(
 
 
 class _ContentOfVersions:
-    """The files of the versions of one resource; none for no version."""
+    """The files of the versions of one resource."""
 
     def __init__(self, store: Store, head: Head) -> None:
         self._store, self._head = store, head
 
     def files(self, version: int | None) -> Files:
+        """Return the files of a version, none for None."""
         return self._store.files(self._head, version) if version else {}
 
 
-def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
+def _find_runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
     """Return the changes that are taken back, oldest first, those together that follow
     one another.
     """
@@ -199,7 +192,7 @@ def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
     return runs
 
 
-def _last_in_way(
+def _find_last_in_way(
     content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None
 ) -> Change:
     """Return the last of these changes that changed a file in conflict, of all where the whole is
@@ -223,7 +216,7 @@ def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResul
     return merge_back(head, after, now, before) if now and before else None
 
 
-def _conflict(
+def _describe_conflict(
     library: Library,
     caller: Caller,
     head: Head,
@@ -246,10 +239,10 @@ def _conflict(
         f"{later} in the same place: {where}. It is left as it is. Settle these lines by an edit "
         f"of {head.ref}."
     )
-    return UndoConflict(str(head.ref), why, _sides(library, caller, head, merged, run))
+    return UndoConflict(str(head.ref), why, _describe_sides(library, caller, head, merged, run))
 
 
-def _sides(
+def _describe_sides(
     library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]
 ) -> str:
     """Return both sides of each overlap; for an agent between marks, where one is not the user's.
@@ -284,11 +277,9 @@ def both_sides(overlaps: Iterable[Overlap], ours: str, theirs: str) -> str:
         )
         parts += [*_prefix_lines("-", overlap.ours), *_prefix_lines("+", overlap.theirs)]
     text = "".join(parts)
-    return (
-        text
-        if len(text) <= MAX_SIDES
-        else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
-    )
+    if len(text) <= MAX_SIDES:
+        return text
+    return f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:

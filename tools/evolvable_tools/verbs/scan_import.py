@@ -24,10 +24,11 @@ from evolvable_tools.verbs.versions import diff
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a scan found in one resource as it is. what: its ref or its path. verdict: refused,
-    waits or passes, which is what would become of it if anybody but a person brought it.
-    capabilities: what it has the means to do. problems: why an import of the folder refuses it,
-    apart from the findings.
+    """What a scan found in one resource as it is.
+
+    what: its ref or its path. verdict: refused, waits or passes, which is what would become of it
+    if anybody but a person brought it. capabilities: what it has the means to do. problems: why an
+    import of the folder refuses it, apart from the findings.
     """
 
     what: str
@@ -71,30 +72,25 @@ def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) ->
     if path.is_file():
         if path.name in _MAINS:
             return [_scan_folder(str(path), path.parent, path.name)]
-        return [
-            _scan_files(
-                str(path),
-                {path.name: File(read_regular(path))},
-                Kind.SKILL,
-            )
-        ]
+        files = {path.name: File(read_regular(path))}
+        return [_scan_files(str(path), files, Kind.SKILL)]
     if not path.is_dir():
         raise InvalidArgument(
             f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf."
         )
-    found = [
-        place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)
+    places = [
+        place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _find_main(place)
     ]
-    if not found:
+    if not places:
         mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
         raise InvalidArgument(
             f"{path} holds no resource.", f"A resource is a folder with one of {mains}."
         )
     scanned = []
-    for number, place in enumerate(found):
+    for number, place in enumerate(places):
         if progress is not None:
-            progress(number, len(found))
-        scanned.append(_scan_folder(str(place), place, _main_in(place)))
+            progress(number, len(places))
+        scanned.append(_scan_folder(str(place), place, _find_main(place)))
     return scanned
 
 
@@ -120,14 +116,16 @@ def _scan_files(
 ) -> Scanned:
     found = add_left_out(scan(None, file_bytes(files), kind), files, left_out)
     verdict = "refused" if found.blocks or problems else "waits" if found.asks else "passes"
-    return Scanned(what, verdict, list(found.findings), _gained_capabilities(found), list(problems))
+    return Scanned(
+        what, verdict, list(found.findings), _list_gained_capabilities(found), list(problems)
+    )
 
 
-def _gained_capabilities(found: Scan) -> list[str]:
+def _list_gained_capabilities(found: Scan) -> list[str]:
     return [str(capability) for capability in found.capabilities.added]
 
 
-def _main_in(folder: Path) -> str:
+def _find_main(folder: Path) -> str:
     return next((name for name in _MAINS if (folder / name).is_file()), "")
 
 
@@ -172,24 +170,24 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's yes to an import.
+    """A person's approval of an import.
 
     shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what
     the scan found in each, by its ref, base and tree.
     """
 
     shown_trees: Mapping[Ref, tuple[int, str]] | None = None
-    scans: "Mapping[_Scanned, Scan]" = field(default_factory=dict)
+    scans: "Mapping[_ScanKey, Scan]" = field(default_factory=dict)
 
 
-_Scanned = tuple[Ref, int, str, tuple[str, ...]]
+_ScanKey = tuple[Ref, int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Preview:
     """What an import would do.
 
-    coming: what a person is asked about, with findings first. refused: as in Imported.
+    coming: what a person is asked about, with findings first. refused: as in ImportReport.
     """
 
     coming: list[Coming]
@@ -199,10 +197,10 @@ class Preview:
 
 
 @dataclass(slots=True)
-class _Looking:
-    """A look at each resource.
+class _ImportCheck:
+    """Checks each resource of an import by a scan.
 
-    accepted: a person answers for all of it, so nothing is kept out. waits: nobody but a person
+    accepted: a person answers for all of it, so nothing is kept out. waits: it was not a person who
     brought it, so all of it waits for one. answer: of a person who was asked; only findings of high
     severity keep something out.
     """
@@ -211,10 +209,10 @@ class _Looking:
     accepted: bool
     waits: bool = False
     answer: Answer | None = None
-    seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
-    scans: dict[_Scanned, Scan] = field(default_factory=dict)
+    checked: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
+    scans: dict[_ScanKey, Scan] = field(default_factory=dict)
 
-    def hold(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
+    def decide(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
         """Return whether a resource is imported at once.
 
         Raises InvalidResource for one that is refused.
@@ -222,29 +220,25 @@ class _Looking:
         # A scan takes most of the time of an import: what was scanned for the question, or before a
         # writer came between, is not scanned again.
         key = ref, base, make_manifest(files).tree, left_out
-        found = self.scans.get(key) or (
-            self.answer.scans.get(key) if self.answer is not None else None
-        )
+        earlier_scans = self.answer.scans if self.answer is not None else {}
+        found = self.scans.get(key) or earlier_scans.get(key)
         if found is None:
             found = self._scan_change(ref, base, files, left_out)
         self.scans[key] = found
-        self.seen[ref] = (base, files, found)
+        self.checked[ref] = (base, files, found)
         if self.answer is not None:
             self._check_shown(ref, base, files)
             return True
         return not self.waits and (self.accepted or not found.asks)
 
-    def refuse(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
+    def require(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
         """Return True.
 
         Raises InvalidResource for what is refused, and for what a person is to see first.
         """
-        if not self.hold(ref, base, files, left_out):
+        if not self.decide(ref, base, files, left_out):
             look = "look at it, then pass --accept to answer for all that this archive holds"
-            raise InvalidResource(
-                str(ref),
-                [*finding_messages(self.seen[ref][2]), look],
-            )
+            raise InvalidResource(str(ref), [*finding_messages(self.checked[ref][2]), look])
         return True
 
     def _check_shown(self, ref: Ref, base: int, files: Files) -> None:
@@ -275,15 +269,15 @@ _READERS: Mapping[str, Callable[..., ImportReport]] = {
 
 
 def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
-    """Return what an import of `source` would do, after a scan; nothing changes.
+    """Return what an import of `source` would do, after a scan.
 
-    form: json, zip or folders. options and what is raised: as in the function of
+    Nothing changes. form: json, zip or folders. options and what is raised: as in the function of
     evolvable_store.bundle for that form.
     """
-    looking = _Looking(library, accepted=False, waits=True)
+    import_check = _ImportCheck(library, accepted=False, waits=True)
 
     def look(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
-        looking.hold(ref, base, files, left_out)
+        import_check.decide(ref, base, files, left_out)
         return form == "json"
 
     if form == "json":
@@ -293,22 +287,23 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         would = _READERS[form](library.store, source, check=look, **options)
         refs = would.held
     coming = sorted(
-        (_coming(looking, ref) for ref in refs),
+        (_describe_coming(import_check, ref) for ref in refs),
         key=lambda item: (not item.asks, not item.findings, item.ref),
     )
     shown_trees = {
-        ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()
+        ref: (base, make_manifest(files).tree)
+        for ref, (base, files, _) in import_check.checked.items()
     }
-    return Preview(coming, would.refused, Answer(shown_trees, looking.scans))
+    return Preview(coming, would.refused, Answer(shown_trees, import_check.scans))
 
 
-def _coming(looking: _Looking, ref: Ref) -> Coming:
-    if ref not in looking.seen:
+def _describe_coming(import_check: _ImportCheck, ref: Ref) -> Coming:
+    if ref not in import_check.checked:
         return Coming(str(ref), 0, 0, 0, [], [])  # a history that goes on without a new content
-    base, files, found = looking.seen[ref]
+    base, files, found = import_check.checked[ref]
     size = sum(len(file.data) for file in files.values())
     return Coming(
-        str(ref), base, len(files), size, list(found.findings), _gained_capabilities(found)
+        str(ref), base, len(files), size, list(found.findings), _list_gained_capabilities(found)
     )
 
 
@@ -326,12 +321,12 @@ def import_archive(
 
     form, options: as in `preview`, which also says what is raised. What a scan refuses is refused
     with the reasons, what a person is to see first becomes a proposal. accepted: the caller answers
-    for all of it; findings are only told. answer: of a person who was asked; findings of high
+    for all of it. Findings are only told. answer: of a person who was asked. Findings of high
     severity are refused, and so is what changed since it was shown. Where it is not a person who
     imports, all of it waits in the inbox, as proposals of one session that are decided together. A
-    history cannot be proposed: what a person is to see first is refused with the reasons, and so is
-    the whole JSON archive where it is not a person who imports it. Raises Refused when another than
-    a person accepts or answers.
+    history cannot be proposed, so what a person is to see first is refused with the reasons. A JSON
+    archive is refused whole where it is not a person who imports it. Raises Refused when another
+    than a person accepts or answers.
     """
     if form == "json" and not caller.decides:
         hint = "Tell the user which archive you would import, and go on without it."
@@ -341,45 +336,42 @@ def import_archive(
             "A person alone answers for an import.",
             "Import it without that; it waits for the user.",
         )
-    looking = _Looking(library, accepted, not caller.decides, answer)
+    import_check = _ImportCheck(library, accepted, not caller.decides, answer)
     if form == "json":
-        imported = bundle.import_json(library.store, source, check=looking.refuse, **options)
-        return ImportSummary(imported, {}, _finding_lines(looking, imported))
-    imported = _READERS[form](library.store, source, check=looking.hold, **options)
+        imported = bundle.import_json(library.store, source, check=import_check.require, **options)
+        return ImportSummary(imported, {}, _format_findings(import_check, imported))
+    imported = _READERS[form](library.store, source, check=import_check.decide, **options)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
     importer = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
     for ref in imported.held:
-        base, files, found = looking.seen[ref]
-        why = (
-            "; a scan found what a person is to see"
-            if found.asks
-            else " without a person at a terminal"
-        )
-        proposals[
-            proposal_inbox.propose(library, importer, ref, base, files, f"imported{why}", found)
-        ] = ref
-    return ImportSummary(imported, proposals, _finding_lines(looking, imported))
+        base, files, found = import_check.checked[ref]
+        reason = "imported without a person at a terminal"
+        if found.asks:
+            reason = "imported; a scan found what a person is to see"
+        proposal = proposal_inbox.propose(library, importer, ref, base, files, reason, found)
+        proposals[proposal] = ref
+    return ImportSummary(imported, proposals, _format_findings(import_check, imported))
 
 
-def _finding_lines(looking: _Looking, imported: ImportReport) -> list[str]:
+def _format_findings(import_check: _ImportCheck, imported: ImportReport) -> list[str]:
     refs = (*imported.added, *imported.updated)
     return [
         f"{ref}: {text}"
         for ref in refs
-        if ref in looking.seen
-        for text in finding_messages(looking.seen[ref][2])
+        if ref in import_check.checked
+        for text in finding_messages(import_check.checked[ref][2])
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class TrustOffer:
-    """One resource that a person is asked to trust. author: whose it is, `held` for a held change.
-    proposal: of a held change, None for what is served already.
+    """One resource that a person is asked to trust.
 
-    findings: of the scan, the worst first. diff: of a held change, merged with what was learned,
-    against what is served, else against what the person stood for. head: the version that a held
-    change was compared with.
+    author: whose it is, `held` for a held change. proposal: of a held change, None for what is
+    served already. findings: of the scan, the worst first. diff: of a held change, merged with what
+    was learned, against what is served, else against what the person stood for. head: the version
+    that a held change was compared with.
     """
 
     ref: str
@@ -435,7 +427,7 @@ def ask_trust(
         heads = [library.store.head(ref.at(None), caller.scopes)]
         what = str(heads[0].ref)
     elif folder is not None:
-        heads, what = _heads_below(library, folder), str(folder)
+        heads, what = _find_heads_below(library, folder), str(folder)
     else:
         raise InvalidArgument("Nothing was named.", "Name a folder or a resource.")
     authors = authorships(library, [head.id for head in heads], caller)
@@ -445,16 +437,10 @@ def ask_trust(
         if not authors[head.id].stands and (ref or not _is_own_save(authors[head.id]))
     ]
     offered = [
-        _offer(
-            library,
-            head,
-            authors[head.id],
-            whole=ref is not None,
-        )
-        for head in doubtful
+        _make_offer(library, head, authors[head.id], whole=ref is not None) for head in doubtful
     ]
-    held_proposals = _held_below(library, folder) if folder is not None else []
-    offered += [_of_proposal(library, proposal) for proposal in held_proposals]
+    held_proposals = _find_held_below(library, folder) if folder is not None else []
+    offered += [_offer_proposal(library, proposal) for proposal in held_proposals]
     offered.sort(key=lambda offer: (not offer.high, not offer.findings, offer.ref))
     trusted = [str(head.ref) for head in heads if head not in doubtful]
     return TrustQuestion(
@@ -472,7 +458,7 @@ def trust(library: Library, caller: Caller, question: TrustQuestion) -> TrustDec
     showed.
 
     Folders get the powers that this puts in force. Only the contents that were shown: what changed
-    meanwhile stays as it is. Raises Refused, as inbox.approve.
+    meanwhile stays as it is. Raises Refused, and as `approve_together`.
     """
     check_may_vouch(library, caller)
     refs, operation, warnings = [], None, list[str]()
@@ -508,11 +494,10 @@ def withdraw_trust(
     Raises NotFound, Refused.
     """
     check_is_person(caller)
-    heads = (
-        [library.store.head(ref.at(None), caller.scopes)]
-        if ref
-        else _heads_below(library, folder or Path())
-    )
+    if ref:
+        heads = [library.store.head(ref.at(None), caller.scopes)]
+    else:
+        heads = _find_heads_below(library, folder or Path())
     backend = library.store.backend
     attested = backend.authorship.attestations_of([head.id for head in heads], unlisted=True)
     attested_ids = {attestation.resource for attestation in attested}
@@ -520,13 +505,10 @@ def withdraw_trust(
     contents_of = [(attestation.resource, attestation.tree) for attestation in attested]
     backend.attestations.withdraw(contents_of, library.store.now(), caller.identity)
     library.record(caller, "withdraw trust", *(str(head.ref) for head in withdrawn))
-    return TrustDecision(
-        str(ref or folder),
-        sorted(str(head.ref) for head in withdrawn),
-    )
+    return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in withdrawn))
 
 
-def _heads_below(library: Library, folder: Path) -> list[Head]:
+def _find_heads_below(library: Library, folder: Path) -> list[Head]:
     """Return the heads that the watched folders in, at or around a folder hold there.
 
     None of a folder that is gone.
@@ -552,7 +534,7 @@ def _heads_below(library: Library, folder: Path) -> list[Head]:
     )
 
 
-def _held_below(library: Library, folder: Path) -> Sequence[int]:
+def _find_held_below(library: Library, folder: Path) -> Sequence[int]:
     place = folder.resolve()
     paths = {watched.id: watched.path for watched in library.working_copies.folders()}
     held_entries = [
@@ -567,7 +549,7 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
     ]
 
 
-def _offer(library: Library, head: Head, authorship: Authorship, *, whole: bool) -> TrustOffer:
+def _make_offer(library: Library, head: Head, authorship: Authorship, *, whole: bool) -> TrustOffer:
     """Return what is shown of a resource.
 
     whole: its text too, where no person stood for any version of it.
@@ -582,14 +564,12 @@ def _offer(library: Library, head: Head, authorship: Authorship, *, whole: bool)
             library, base_manifest, library.store.manifest(head), (str(base or 0), str(head.latest))
         )
     about = (str(head.ref), head.id, head.tree, authorship.kind)
-    return TrustOffer(*about, list(found.findings), _gained_capabilities(found), diff=changes)
+    return TrustOffer(*about, list(found.findings), _list_gained_capabilities(found), diff=changes)
 
 
-def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-    described, waiting = (
-        proposal_inbox.show_proposal(library, proposal),
-        library.store.backend.proposals.get(proposal),
-    )
+def _offer_proposal(library: Library, proposal: int) -> TrustOffer:
+    described = proposal_inbox.show_proposal(library, proposal)
+    waiting = library.store.backend.proposals.get(proposal)
     about = (described.ref, 0, waiting.manifest.tree, "held")
     changes = (described.diff or "") if described.head else ""
     return TrustOffer(

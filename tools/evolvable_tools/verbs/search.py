@@ -75,11 +75,9 @@ class FoundSkills:
     @property
     def fitting(self) -> "list[Match]":
         """The matches that fit, best first."""
-        return (
-            []
-            if self.verdict is Verdict.NONE
-            else [match for match in self.matches if match.confidence >= self.fits]
-        )
+        if self.verdict is Verdict.NONE:
+            return []
+        return [match for match in self.matches if match.confidence >= self.fits]
 
     @property
     def lines(self) -> "list[Match]":
@@ -88,21 +86,22 @@ class FoundSkills:
 
         Of a choice at least the nearest.
         """
-        least = 0 if self.verdict is Verdict.SURE else NEAREST
-        likely = [
+        if self.verdict is Verdict.NONE:
+            return self.matches[:NEAREST]
+        named = 0 if self.verdict is Verdict.SURE else NEAREST
+        return [
             match
             for at, match in enumerate(self.matches)
-            if at < least or match.confidence >= self.least
+            if at < named or match.confidence >= self.least
         ]
-        return self.matches[:NEAREST] if self.verdict is Verdict.NONE else likely
 
 
 @dataclass(frozen=True, slots=True)
 class ListedResource:
-    """One resource of a listing. uses: how often it was loaded; success: share among the rated uses
-    that count, None without any; rated: how many these are.
+    """One resource of a listing.
 
-    author, by, marked, reported, verified: as in Match.
+    uses: how often it was loaded. success: share among the rated uses that count, None without any.
+    rated: how many these are. author, by, marked, reported, verified: as in Match.
     """
 
     ref: str
@@ -145,7 +144,7 @@ def find_skill(
 
     An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the
     library's own. to_agent: an agent reads the answer, so the matches that fit are noted as shown
-    to it; the searches of a person, a review or a round are not. task_type: near ties are ordered
+    to it. The searches of a person, a review or a round are not. task_type: near ties are ordered
     by what is verified of each match for it, where that is enough. The same question has the same
     answer until library, scopes or evidence change. Raises InvalidArgument.
     """
@@ -154,20 +153,20 @@ def find_skill(
     scopes = scopes or caller.scopes
     dependencies = _complete_dependencies(library, dependencies or library.dependencies)
     index, most = index_for(library, caller), max(limit, CHOICES)
-    found = retrieval.search_cascade(
+    result = retrieval.search_cascade(
         index, task, kind=kind, scopes=scopes, limit=most, mode=mode, dependencies=dependencies
     )
-    ids = [match.entry.id for match in found.matches]
+    ids = [match.entry.id for match in result.matches]
     successes = library.store.backend.evidence.count_successes(ids)
     # An answer has no room for more, and a judge of a small library chose before.
-    extra = found.further[: retrieval.MOST]
+    extra = result.further[: retrieval.MOST]
     authors = authorships(library, [*ids, *(entry.id for entry in extra)], caller)
-    matches, fits = found.matches, found.fits
+    matches, fits = result.matches, result.fits
     order = _order_matches(library, matches, fits, scopes, authors, successes, task_type)
-    verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
+    verdict = result.verdict if result.verdict is Verdict.NONE else result.rule.verdict(order)
     beyond, order = order[limit:], order[:limit]
-    marks = _marks(caller)
-    search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
+    marks = _make_marks(caller)
+    search, stages = f"search-{os.urandom(6).hex()}", list(result.stages)
     fitting = [match for match in order if match.confidence >= fits]
     if verdict is Verdict.NONE:
         fitting = []
@@ -183,8 +182,8 @@ def find_skill(
     if to_agent:
         shown = ((match.entry.id, match.version) for match in fitting)
         record_impressions(library, caller, search, shown)
-    further = _further([*(match.entry for match in beyond), *extra], authors, marks)
-    least = none_below(found.rule.resources)
+    further = _list_further([*(match.entry for match in beyond), *extra], authors, marks)
+    least = none_below(result.rule.resources)
     return FoundSkills(search, verdict, order, stages, further, marks.notice, fits, least, limit)
 
 
@@ -211,14 +210,14 @@ def _order_matches(
     task_type: str | None,
 ) -> "list[Match]":
     """Return the matches in the order of the answer, after their evidence and authors."""
-    capped = _capped_resources(library, authors, successes)
+    capped = _find_capped_resources(library, authors, successes)
     ranked = successes
     if task_type is not None:
-        ranked = {**successes, **_typed_successes(library, successes, task_type)}
+        ranked = {**successes, **_count_typed_successes(library, successes, task_type)}
     for match in matches:
         _doubt_new(match, authors.get(match.entry.id), fits)
     ordered = retrieval.break_ties(matches, ranked, scopes, fits, capped)
-    return _strangers_last(ordered, authors, fits)
+    return _put_strangers_last(ordered, authors, fits)
 
 
 def index_for(library: Library, caller: Caller) -> "Index":
@@ -233,21 +232,21 @@ ties.
 """
 
 
-def _typed_successes(
+def _count_typed_successes(
     library: Library, resources: Iterable[int], task_type: str
 ) -> dict[int, SuccessCounts]:
     """Return the verified ends for one task type of those of these resources that have enough."""
     attempts = library.evidence.list_attempts(list(resources))
     task_kind = plain_task_type(task_type)
-    found = {}
+    counts = {}
     for (resource, kind), q in verified_utilities(attempts).items():
         if kind == task_kind and q.n >= MIN_TYPED:
             good = round(q.value * q.n)
-            found[resource] = SuccessCounts(q.n, good, q.n, good)
-    return found
+            counts[resource] = SuccessCounts(q.n, good, q.n, good)
+    return counts
 
 
-def _capped_resources(
+def _find_capped_resources(
     library: Library, authors: Mapping[int, Authorship], successes: Mapping[int, SuccessCounts]
 ) -> set[int]:
     """Return the resources whose evidence counts little: an agent changed them, and they did not
@@ -274,31 +273,31 @@ def _doubt_new(match: "Match", author: Authorship | None, fits: float) -> None:
         match.confidence = round(max(0.0, fits - 0.01), 3)
 
 
-def _further(
+def _list_further(
     entries: Iterable["IndexEntry"], authors: Mapping[int, Authorship], marks: AnswerMarks
 ) -> list[FurtherChoice]:
     """Return what may be chosen beside the matches; that of strangers comes last."""
     pairs = [(entry, authors.get(entry.id, NOBODYS)) for entry in entries]
     pairs.sort(key=lambda pair: pair[1].is_strangers)
     return [
-        FurtherChoice(str(entry.ref), _visible_text(entry.description, author, marks))
+        FurtherChoice(str(entry.ref), _format_description(entry.description, author, marks))
         for entry, author in pairs
     ]
 
 
-def _marks(caller: Caller) -> AnswerMarks:
+def _make_marks(caller: Caller) -> AnswerMarks:
     """Return the marks around descriptions of one answer: a person reads them without."""
     return AnswerMarks(caller.actor is not Actor.HUMAN)
 
 
-def _visible_text(text: str, author: Authorship, marks: AnswerMarks) -> str:
+def _format_description(text: str, author: Authorship, marks: AnswerMarks) -> str:
     """Return a description as this answer shows it."""
     if author.is_marked and marks.on:
         return marks.description(text)
     return bound_text(text, trusted=not author.is_strangers)
 
 
-def _strangers_last(
+def _put_strangers_last(
     matches: "Sequence[Match]", authors: Mapping[int, Authorship], fits: float
 ) -> "list[Match]":
     """Return the matches with those of strangers behind everything else that fits."""
@@ -309,9 +308,9 @@ def _strangers_last(
         return 1 if authors.get(match.entry.id, NOBODYS).is_strangers else 0
 
     # Of those that fit none is behind one that does not, unless it is a stranger's.
-    return (
-        sorted(matches, key=place) if any(place(match) == 1 for match in matches) else list(matches)
-    )
+    if not any(place(match) == 1 for match in matches):
+        return list(matches)
+    return sorted(matches, key=place)
 
 
 def _describe(
@@ -325,11 +324,9 @@ def _describe(
 ) -> None:
     """Add to a match what the answer says of its version."""
     entry, proof = match.entry, proof or SuccessCounts()
-    match.version, match.description = (
-        entry.version,
-        _visible_text(entry.description, author, marks),
-    )
-    match.why = _visible_text(match.why, author, marks)  # it quotes the description
+    match.version = entry.version
+    match.description = _format_description(entry.description, author, marks)
+    match.why = _format_description(match.why, author, marks)  # it quotes the description
     match.author, match.by, match.marked = author.kind, author.by, author.is_marked
     match.maturity = earned_maturity(proof.verified_successes, proof.verified, proof.ends)
     match.reported, match.verified = proof.reported, proof.verified
@@ -347,11 +344,9 @@ def _describe_trial(
     """
     head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
     author = version_authorship(library, head, trial.version, caller)
-    loaded = parse_document(
-        library.store.file(head, main_file(head.kind, head.name), trial.version).data
-    )
-    text = str(loaded.fields.get("description", ""))
-    match.version, match.description = trial.version, _visible_text(text, author, marks)
+    main = library.store.file(head, main_file(head.kind, head.name), trial.version)
+    text = str(parse_document(main.data).fields.get("description", ""))
+    match.version, match.description = trial.version, _format_description(text, author, marks)
     match.author, match.marked = author.kind, author.is_marked
 
 
@@ -360,12 +355,10 @@ def record_impressions(
 ) -> None:
     """Note that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
-    library.impressions.note(
-        [
-            Impression(search, resource, version, at, caller.session)
-            for resource, version in versions
-        ]
-    )
+    impressions = [
+        Impression(search, resource, version, at, caller.session) for resource, version in versions
+    ]
+    library.impressions.note(impressions)
 
 
 def list_resources(
@@ -378,32 +371,27 @@ def list_resources(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Listing:
-    """Return one page of what the caller sees, by name; an agent, what it may be offered.
+    """Return one page of what the caller sees, by name.
 
-    Raises InvalidArgument.
+    An agent sees only what it may be offered. Raises InvalidArgument.
     """
     index, scopes = index_for(library, caller), (scope,) if scope else caller.scopes
     entries, following = list_page(
         index, scopes, kind=kind, query=query, limit=limit, cursor=cursor
     )
     ids = [entry.id for entry in entries]
-    tallies, successes = (
-        library.evidence.tallies(ids),
-        library.store.backend.evidence.count_successes(ids),
-    )
-    authors, marks = authorships(library, ids, caller), _marks(caller)
+    tallies = library.evidence.tallies(ids)
+    successes = library.store.backend.evidence.count_successes(ids)
+    authors, marks = authorships(library, ids, caller), _make_marks(caller)
     ordered = []
     for entry in entries:
-        tally, proof, author = (
-            tallies.get(entry.id, Tally()),
-            successes.get(entry.id),
-            authors.get(entry.id, NOBODYS),
-        )
-        known_uses = summarise(str(entry.ref), tally, proof)
+        tally, proof = tallies.get(entry.id, Tally()), successes.get(entry.id)
+        author = authors.get(entry.id, NOBODYS)
+        summary = summarise(str(entry.ref), tally, proof)
         row = ListedResource(
             ref=str(entry.ref),
             version=entry.version,
-            description=_visible_text(entry.description, author, marks),
+            description=_format_description(entry.description, author, marks),
             maturity=proven_maturity(proof),
             author=author.kind,
             by=author.by,
@@ -411,8 +399,8 @@ def list_resources(
             reported=proof.reported if proof is not None else 0,
             verified=proof.verified if proof is not None else 0,
             uses=tally.loaded,
-            success=known_uses.success,
-            rated=known_uses.rated,
+            success=summary.success,
+            rated=summary.rated,
         )
         # What a stranger brought comes behind the person's own of the same name.
         ordered.append(((entry.name, entry.kind, author.is_strangers), row))
@@ -435,27 +423,20 @@ def list_page(
     """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
-    after = _after(cursor) if cursor else None
+    after = _decode_cursor(cursor) if cursor else None
     # One more than asked for shows whether there is a next page.
-    entries = index.entries(
-        kind=kind,
-        scopes=scopes,
-        query=query,
-        limit=limit + 1,
-        after=after,
-    )
+    entries = index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
     if len(entries) <= limit:
         return entries, None
-    return entries[:limit], _cursor(entries[limit - 1])
+    return entries[:limit], _encode_cursor(entries[limit - 1])
 
 
-def _cursor(entry: "IndexEntry") -> str:
-    return base64.urlsafe_b64encode(
-        json.dumps([entry.name, entry.kind, entry.scope]).encode("utf-8")
-    ).decode("ascii")
+def _encode_cursor(entry: "IndexEntry") -> str:
+    text = json.dumps([entry.name, entry.kind, entry.scope])
+    return base64.urlsafe_b64encode(text.encode("utf-8")).decode("ascii")
 
 
-def _after(cursor: str) -> tuple[str, str, str]:
+def _decode_cursor(cursor: str) -> tuple[str, str, str]:
     with suppress(ValueError, TypeError):
         name, kind, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
         if isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str):

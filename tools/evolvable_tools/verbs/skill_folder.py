@@ -47,12 +47,7 @@ class SkillFolder:
     @property
     def names(self) -> str:
         """The files, as many as fit in a line."""
-        return ", ".join(
-            [
-                *self.files[:MAX_NAMED],
-                *["..."] * (len(self.files) > MAX_NAMED),
-            ]
-        )
+        return ", ".join([*self.files[:MAX_NAMED], *["..."] * (len(self.files) > MAX_NAMED)])
 
 
 def place_text(
@@ -70,32 +65,31 @@ def place_text(
     """
     if head.kind is not Kind.SKILL:
         return text, None
-    used = _variables(text or "")
-    folder = _folder_with(library, caller, head, version, exact=bool(used))
+    used = _find_variables(text or "")
+    folder = _find_folder(library, caller, head, version, exact=bool(used))
     path = folder.as_posix() if folder is not None else ""
     if text is None or not used:
         return text, SkillFolder(path) if path else None
-    values = {variable: _value(variable, folder) for variable in used}
-    text = _VARIABLE.sub(
-        lambda found: values.get(found[0]) or found[0],
-        text,
-    )
+    values = {variable: _find_value(variable, folder) for variable in used}
+    text = _VARIABLE.sub(lambda match: values.get(match[0]) or match[0], text)
     stays = next((variable for variable, value in values.items() if not value), "")
-    return text, SkillFolder(path, stays, _named_files(text, head.name, files) if stays else ())
+    return text, SkillFolder(
+        path, stays, _find_named_files(text, head.name, files) if stays else ()
+    )
 
 
-def _variables(text: str) -> list[str]:
+def _find_variables(text: str) -> list[str]:
     """Return the variables for a folder in a text, without those that the text gives a value
     itself.
     """
     if "SKILL_DIR" not in text and "CLAUDE_PLUGIN_ROOT" not in text and "{baseDir}" not in text:
         return []
     own = set(_ASSIGNED.findall(text))
-    found = dict.fromkeys(match[0] for match in _VARIABLE.finditer(text))
-    return [variable for variable in found if variable.strip("${}") not in own]
+    variables = dict.fromkeys(match[0] for match in _VARIABLE.finditer(text))
+    return [variable for variable in variables if variable.strip("${}") not in own]
 
 
-def _value(variable: str, folder: Path | None) -> str:
+def _find_value(variable: str, folder: Path | None) -> str:
     """Return what a variable stands for, '' where that is not known."""
     if folder is None or not re.fullmatch(_OF_PLUGIN, variable):
         return folder.as_posix() if folder is not None else ""
@@ -106,7 +100,7 @@ def _value(variable: str, folder: Path | None) -> str:
     return plugin.as_posix() if is_plugin else ""
 
 
-def _folder_with(
+def _find_folder(
     library: Library, caller: Caller, head: Head, version: int, *, exact: bool
 ) -> Path | None:
     """Return a folder that holds a version of a skill, for a caller that works on this machine.
@@ -116,21 +110,21 @@ def _folder_with(
     # A caller over the network works on another machine, where this folder is not.
     if caller.project is None or caller.address:
         return None
-    found = _candidates(library, head, version)
+    candidates = _find_candidates(library, head, version)
     if exact:
         manifest = library.store.manifest(head, version)
-        found = (path for path in found if library.working_copies.holds(path, manifest))
-    return next(found, None)
+        candidates = (path for path in candidates if library.working_copies.holds(path, manifest))
+    return next(candidates, None)
 
 
-def _candidates(library: Library, head: Head, version: int) -> Iterator[Path]:
+def _find_candidates(library: Library, head: Head, version: int) -> Iterator[Path]:
     for folder, binding, _ in library.store.backend.bindings.places([head.id]):
         path = folder.path / binding.directory
         if binding.version == version and not _NO_PATH.search(str(path)) and os.path.isdir(path):
             yield path
 
 
-def _named_files(text: str, name: str, files: Iterable[str]) -> tuple[str, ...]:
+def _find_named_files(text: str, name: str, files: Iterable[str]) -> tuple[str, ...]:
     """Return the files of a skill that its text names by a variable.
 
     All of them where it names none so.

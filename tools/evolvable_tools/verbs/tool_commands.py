@@ -44,9 +44,13 @@ MAX_ARGUMENTS, MAX_ARGUMENT = 64, 2_000
 """Words of an argument list, and characters of one."""
 
 MAX_SECONDS, DEFAULT_SECONDS = 300.0, 30.0
-# The schema goes to the client with every list of tools, and is checked at every call.
+"""Seconds that a tool may declare as its timeout, and those of one that declares none."""
+
 MAX_SCHEMA, MAX_DEPTH = 8_000, 8
-"""Characters of a schema as JSON, and how deep it may nest."""
+"""Characters of a schema as JSON, and how deep it may nest.
+
+The schema goes to the client with every list of tools, and is checked at every call.
+"""
 
 MAX_SEARCHED = 200
 """Versions of a tool among which the newest approved one is looked for."""
@@ -89,7 +93,7 @@ def run_spec(ref: Ref, main: bytes) -> RunSpec | None:
                 text, "Connect the client to that server, or declare a command by metadata.run."
             )
         return None
-    wrong = "; ".join(_spec_problems(declared))
+    wrong = "; ".join(_find_spec_problems(declared))
     if wrong:
         raise InvalidArgument(
             f"{ref} cannot be run: {wrong}.", "docs/operators.md shows how a tool declares `run`."
@@ -102,29 +106,24 @@ def run_spec(ref: Ref, main: bytes) -> RunSpec | None:
     )
 
 
-def _spec_problems(declared: object) -> Iterator[str]:
+def _find_spec_problems(declared: object) -> Iterator[str]:
     if not isinstance(declared, dict):
         yield "metadata.run is not a mapping"
         return
-    if unknown := sorted(
-        str(key)[:40] for key in declared if key not in ("argv", "schema", "timeout_s")
-    ):
-        yield f"metadata.run has the unknown keys {', '.join(map(ascii, unknown))}"
-    yield from _argv_problems(declared.get("argv"))
+    unknown = [str(key)[:40] for key in declared if key not in ("argv", "schema", "timeout_s")]
+    if unknown:
+        yield f"metadata.run has the unknown keys {', '.join(map(ascii, sorted(unknown)))}"
+    yield from _find_argv_problems(declared.get("argv"))
     seconds = declared.get("timeout_s", DEFAULT_SECONDS)
-    number = (
-        isinstance(seconds, int | float)
-        and not isinstance(seconds, bool)
-        and math.isfinite(seconds)
-    )
-    if not number or not 0 < seconds <= MAX_SECONDS:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not math.isfinite(seconds) or not 0 < seconds <= MAX_SECONDS:
         yield f"timeout_s is not a number of seconds from 0 to {MAX_SECONDS:g}"
     schema = declared.get("schema")
     if schema is not None:
         yield from schema_problems(schema)
 
 
-def _argv_problems(argv: object) -> Iterator[str]:
+def _find_argv_problems(argv: object) -> Iterator[str]:
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
         yield "argv is not a list of texts"
         return
@@ -136,10 +135,10 @@ def _argv_problems(argv: object) -> Iterator[str]:
     if any("\0" in word for word in argv):
         yield "argv has a zero byte"
     # A relative path would depend on the folder that the server was started in.
-    own = argv[0] == PYTHON or argv[0].startswith(f"{FOLDER}/")
-    if not own and (
-        "{" in argv[0] or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0]))
-    ):
+    program = argv[0]
+    is_own = program == PYTHON or program.startswith(f"{FOLDER}/")
+    is_relative = "/" in program and not os.path.isabs(program)
+    if not is_own and (not program or "{" in program or is_relative):
         yield (
             f"argv begins neither with a program's name or absolute path, nor with {PYTHON} or "
             f"{FOLDER}/PATH"
@@ -160,10 +159,10 @@ def schema_problems(schema: object) -> list[str]:
         return ["schema is no JSON"]
     if size > MAX_SCHEMA:
         return [f"schema has {size:,} characters, the limit is {MAX_SCHEMA:,}"]
-    return list(_keyword_problems(schema, 0))
+    return list(_find_keyword_problems(schema, 0))
 
 
-def _keyword_problems(schema: object, depth: int) -> Iterator[str]:
+def _find_keyword_problems(schema: object, depth: int) -> Iterator[str]:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
@@ -173,10 +172,10 @@ def _keyword_problems(schema: object, depth: int) -> Iterator[str]:
         if not _is_allowed_keyword(name, value):
             yield f"schema has {ascii(str(name)[:40])}, which is not allowed there"
         elif name in ("items", "additionalProperties"):
-            yield from _keyword_problems(value, depth + 1)
+            yield from _find_keyword_problems(value, depth + 1)
         elif name in (*_SCHEMAS, "properties"):
             for part in value.values() if isinstance(value, dict) else value:
-                yield from _keyword_problems(part, depth + 1)
+                yield from _find_keyword_problems(part, depth + 1)
 
 
 def _is_allowed_keyword(name: object, value: object) -> bool:
@@ -231,7 +230,7 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
     spec = run_spec(head.ref.at(number), data)
     if spec is None:
         return None
-    program, sha256 = _program_of(spec.argv[0])
+    program, sha256 = _find_program(spec.argv[0])
     own = _OWN_FILE.match(spec.argv[0])
     if own and own["path"] not in manifest:
         raise InvalidArgument(
@@ -253,26 +252,26 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
     )
 
 
-def _program_of(word: str) -> tuple[str, str]:
+def _find_program(word: str) -> tuple[str, str]:
     """Return where the program that a word names is, and the sha256 of its bytes; '' for what is
     not there.
     """
     if word.startswith((PYTHON, FOLDER)):
         return "", ""
-    found = shutil.which(word)
-    if found is None:
+    path = shutil.which(word)
+    if path is None:
         return "", ""
-    place = os.path.abspath(found)
+    place = os.path.abspath(path)
     try:
-        # The hash is cached by what a change of the file would change, so it is read once.
+        # The cache of the hash has these four facts as its key: a change of the file changes one.
         now = os.stat(place)
-        return place, _sha256_of(place, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        return place, _hash_file(place, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
     except OSError:
         return place, ""
 
 
 @lru_cache(maxsize=64)
-def _sha256_of(place: str, *_: int) -> str:
+def _hash_file(place: str, *_: int) -> str:
     with open(place, "rb", opener=regular_file) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -282,10 +281,10 @@ def approved_digests(library: Library) -> frozenset[str]:
 
     With locked approvals only what their key signed counts.
     """
-    return frozenset(digest for digest, yes in _decisions(library).items() if yes)
+    return frozenset(digest for digest, yes in _read_decisions(library).items() if yes)
 
 
-def _decisions(library: Library) -> dict[str, bool]:
+def _read_decisions(library: Library) -> dict[str, bool]:
     """Return by digest whether a person approved it last, or withdrew it."""
     try:
         lines = read_regular(library.store.home / APPROVALS_FILE).splitlines()
@@ -300,16 +299,18 @@ def _decisions(library: Library) -> dict[str, bool]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         # A withdrawal needs no signature: anybody may take a right away.
-        if (
-            library.lock is None
-            or action != "approve"
-            or library.lock.verify(_statement(digest), signature)
-        ):
+        needs_signature = library.lock is not None and action == "approve"
+        if not needs_signature or _is_signed(library, digest, signature):
             approved[digest] = action == "approve"
     return approved
 
 
-def _statement(digest: str) -> bytes:
+def _is_signed(library: Library, digest: str, signature: bytes) -> bool:
+    lock = library.lock
+    return lock is not None and lock.verify(_make_statement(digest), signature)
+
+
+def _make_statement(digest: str) -> bytes:
     return canonical_form({"approve tool": digest})
 
 
@@ -319,29 +320,23 @@ def approve_tool(library: Library, caller: Caller, found: ToolVersion, *, via: s
     via: how they were asked. Raise Refused.
     """
     library.authorise(caller, f"Approving {found.ref}")
-    signed = (
-        caller.signer.sign(_statement(found.digest)).hex() if library.lock and caller.signer else ""
-    )
-    _record(library, found, "approve", via, signed)
-    library.record(
-        caller,
-        "approve tool",
-        f"{found.ref}@{found.version} digest {found.digest}",
-    )
+    signature = ""
+    if library.lock and caller.signer:
+        signature = caller.signer.sign(_make_statement(found.digest)).hex()
+    _record_decision(library, found, "approve", via, signature)
+    library.record(caller, "approve tool", f"{found.ref}@{found.version} digest {found.digest}")
 
 
 def withdraw_tool(library: Library, caller: Caller, found: ToolVersion, *, via: str) -> None:
     """Record that a version of a tool may no longer run. Raise Refused."""
     library.authorise(caller, f"Withdrawing {found.ref}")
-    _record(library, found, "withdraw", via, "")
-    library.record(
-        caller,
-        "withdraw tool",
-        f"{found.ref}@{found.version} digest {found.digest}",
-    )
+    _record_decision(library, found, "withdraw", via, "")
+    library.record(caller, "withdraw tool", f"{found.ref}@{found.version} digest {found.digest}")
 
 
-def _record(library: Library, found: ToolVersion, action: str, via: str, signature: str) -> None:
+def _record_decision(
+    library: Library, found: ToolVersion, action: str, via: str, signature: str
+) -> None:
     entry = {"action": action, "digest": found.digest, "ref": found.ref, "version": found.version}
     entry |= {"at": library.store.now(), "via": via} | (
         {"signature": signature} if signature else {}
@@ -364,21 +359,15 @@ def approved_version(
     if head.kind is not Kind.TOOL or head.version is None:
         return None
     approved = approved_digests(library) if approved is None else approved
-    for number in (
-        range(
-            head.version,
-            max(0, head.version - MAX_SEARCHED),
-            -1,
-        )
-        if approved
-        else ()
-    ):
+    if not approved:
+        return None
+    for number in range(head.version, max(0, head.version - MAX_SEARCHED), -1):
         try:
-            found = tool_version(library, head, number)
+            candidate = tool_version(library, head, number)
         except (InvalidArgument, NoSuchVersion):
             continue
-        if found is not None and found.digest in approved:
-            return found
+        if candidate is not None and candidate.digest in approved:
+            return candidate
     return None
 
 
@@ -390,24 +379,24 @@ def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
     where no person approved it, InvalidArgument where it declares no command, NoSuchResource.
     """
     head = library.store.head(ref.at(None), caller.scopes)
-    decided = _decisions(library)
+    decided = _read_decisions(library)
     approved = frozenset(digest for digest, yes in decided.items() if yes)
-    found = None if ref.version else approved_version(library, head, approved)
-    if found is not None and found.version == head.latest:
-        return found
+    newest_approved = None if ref.version else approved_version(library, head, approved)
+    if newest_approved is not None and newest_approved.version == head.latest:
+        return newest_approved
     own = caller.decides and command_author(library, head, ref.version or head.latest) is None
     try:
         candidate = tool_version(library, head, ref.version or head.latest)
     except InvalidArgument:
-        if found is not None:
-            return found
+        if newest_approved is not None:
+            return newest_approved
         raise
-    if candidate is not None and (
-        candidate.digest in approved or (own and decided.get(candidate.digest) is not False)
-    ):
-        return candidate
-    if found is not None:
-        return found
+    if candidate is not None:
+        is_own = own and decided.get(candidate.digest) is not False
+        if is_own or candidate.digest in approved:
+            return candidate
+    if newest_approved is not None:
+        return newest_approved
     if candidate is None:
         raise InvalidArgument(
             f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv."
@@ -423,7 +412,7 @@ def command_author(library: Library, head: Head, version: int) -> FileAuthor | N
     """Return who changed the command of a version of a tool, or a file of it, None where it is the
     reader's own.
     """
-    author = field_author(library, head, version, _command_of)
+    author = field_author(library, head, version, _read_command)
     return files_author(library, head, version) if is_yours(author) else author
 
 
@@ -437,14 +426,14 @@ def out_of_force_line(library: Library, head: Head, version: int) -> str:
     return out_of_force(str(head.ref), "tool command", author)
 
 
-def _command_of(document: Document) -> object:
+def _read_command(document: Document) -> object:
     metadata = document.fields.get("metadata")
     return metadata.get("run") if isinstance(metadata, dict) else None
 
 
 def build_version(library: Library, head: Head, number: int) -> Path:
-    """Write the files of a version into a folder of its own below the home, read-only; return the
-    folder.
+    """Write the files of a version into a folder of its own below the home, read-only, and return
+    the folder.
 
     The folder is named by the hash of the files. One that is there is checked byte by byte, and
     made again where it differs. Raise NoSuchVersion, OSError.
@@ -468,13 +457,13 @@ def build_version(library: Library, head: Head, number: int) -> Path:
             target.write_bytes(file.data)
             # Read-only, so that a tool cannot change the files that were approved.
             target.chmod(0o500 if file.data.startswith(b"#!") or file.mode & 0o111 else 0o400)
-        _put(draft, folder, files)
+        _put_in_place(draft, folder, files)
     # The time of the last use, by which `_prune` removes folders.
     os.utime(folder)
     return folder
 
 
-def _put(draft: Path, folder: Path, files: Files) -> None:
+def _put_in_place(draft: Path, folder: Path, files: Files) -> None:
     """Give a draft its name.
 
     One that another caller built meanwhile stays, because a run may be using it.
@@ -500,14 +489,16 @@ def _holds(folder: Path, files: Files) -> bool:
     """Return whether a folder holds exactly these files, and no links."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    found = {
+    paths = {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
         if not _is_folder(path)
     }
-    return found.keys() == files.keys() and all(
+    if paths.keys() != files.keys():
+        return False
+    return all(
         stat.S_ISREG(path.lstat().st_mode) and read_regular(path) == files[name].data
-        for name, path in found.items()
+        for name, path in paths.items()
     )
 
 

@@ -24,7 +24,7 @@ from evolvable_tools.verbs.load import is_settled
 from evolvable_tools.verbs.versions import diff
 
 MAX_LISTED = 100
-"""Resources that one list holds; the oldest changes wait behind them."""
+"""Resources that one list holds. The oldest changes wait behind them."""
 
 MAX_SHOWN_DIFF = 20_000
 """Characters of the difference of one resource in a list."""
@@ -66,7 +66,7 @@ class UnseenChanges(NamedTuple):
     number: int
 
 
-_Found = tuple[Head, Authorship, Operation]
+_UnseenItem = tuple[Head, Authorship, Operation]
 """A resource, whose it is, and the operation that last changed it."""
 
 
@@ -82,32 +82,32 @@ def list_unseen(
     What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor
     differences.
     """
-    found = sorted(_unseen(library, caller), key=lambda item: -item[2].id)
+    items = sorted(_find_unseen(library, caller), key=lambda item: -item[2].id)
     to_agent = caller is not None and caller.actor is not Actor.HUMAN
     changes = [
-        _describe(library, item, with_diff=with_diff and not to_agent) for item in found[:limit]
+        _describe(library, item, with_diff=with_diff and not to_agent) for item in items[:limit]
     ]
-    return UnseenChanges(
-        [replace(item, reason="") for item in changes] if to_agent else changes, len(found)
-    )
+    if to_agent:
+        changes = [replace(change, reason="") for change in changes]
+    return UnseenChanges(changes, len(items))
 
 
 def count_unseen(library: Library, caller: Caller | None = None) -> int:
     """Return how many resources wait for a look."""
-    return sum(1 for _ in _unseen(library, caller))
+    return sum(1 for _ in _find_unseen(library, caller))
 
 
 def unseen_change(library: Library, caller: Caller, head: Head) -> UnseenChange | None:
     """Return what agents changed in one resource since a person looked, with the difference; None
     for nothing.
     """
-    found = list(_unseen(library, caller, [head]))
-    return _describe(library, found[0], with_diff=True) if found else None
+    items = list(_find_unseen(library, caller, [head]))
+    return _describe(library, items[0], with_diff=True) if items else None
 
 
-def _unseen(
+def _find_unseen(
     library: Library, caller: Caller | None, heads: Iterable[Head] | None = None
-) -> Iterator[_Found]:
+) -> Iterator[_UnseenItem]:
     backend = library.store.backend
     if heads is not None:
         by_id = {head.id: head for head in heads}
@@ -121,13 +121,12 @@ def _unseen(
         if _has_strangers_text(authorship):
             continue
         if authorship.changes:
-            yield (
-                head,
-                authorship,
-                library.store.operation(authorship.changes[0].version_author.operation),
-            )
+            operation = authorship.changes[0].version_author.operation
         elif authorship.kind is AuthorKind.MEMBER and authorship.why:
-            yield head, authorship, library.store.operation(library.store.version(head).operation)
+            operation = library.store.version(head).operation
+        else:
+            continue
+        yield head, authorship, library.store.operation(operation)
 
 
 def _has_strangers_text(authorship: Authorship) -> bool:
@@ -138,23 +137,23 @@ def _has_strangers_text(authorship: Authorship) -> bool:
     )
 
 
-def _describe(library: Library, found: _Found, *, with_diff: bool) -> UnseenChange:
-    head, authorship, operation = found
+def _describe(library: Library, item: _UnseenItem, *, with_diff: bool) -> UnseenChange:
+    head, authorship, operation = item
     store = library.store
     base = version_base(library, head, head.latest)
     before, after = store.manifest(head, base) if base else Manifest({}), store.manifest(head)
     names = str(base or 0), str(head.latest)
+    author, by = authorship.kind, authorship.by
+    if authorship.changes:
+        author, by = AuthorKind.AGENT, authorship.changes[0].by
     return UnseenChange(
         str(head.ref),
         head.latest,
         head.tree,
-        *(
-            (AuthorKind.AGENT, authorship.changes[0].by)
-            if authorship.changes
-            else (authorship.kind, authorship.by)
-        ),
+        author,
+        by,
         not base,
-        _line(library, found),
+        _format_line(library, item),
         operation.id,
         operation.at,
         operation.reason,
@@ -164,8 +163,8 @@ def _describe(library: Library, found: _Found, *, with_diff: bool) -> UnseenChan
     )
 
 
-def _line(library: Library, found: _Found) -> str:
-    head, authorship, operation = found
+def _format_line(library: Library, item: _UnseenItem) -> str:
+    head, authorship, operation = item
     ref, now = f"{head.ref}@{head.latest}", library.store.now()
     if authorship.changes:
         return provenance_line(ref, authorship, now)
@@ -179,7 +178,7 @@ def _line(library: Library, found: _Found) -> str:
 
 
 def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> list[str]:
-    """Record that a person looked at these resources and stands for them; return their refs.
+    """Record that a person looked at these resources and stands for them, and return their refs.
 
     seen: by ref the tree that was shown. Raise Refused for everybody but a person, Conflict where
     one of them is something else now; then none is approved.
@@ -187,9 +186,9 @@ def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> l
     check_may_vouch(library, caller)
     contents = []
     for ref, tree in seen.items():
-        # All are checked before any is approved.
         head = library.store.head_or_none(Ref.parse(ref), caller.scopes)
         if head is None or head.version is None or head.tree != tree:
+            # Before anything is approved: all are checked first.
             raise Conflict(
                 f"{ref[:200]} is not what you saw any more. Nothing was approved.",
                 "Look at it again.",
@@ -202,8 +201,8 @@ def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> l
 def vouch_for(
     library: Library, caller: Caller, contents: Sequence[tuple[str, int, str]], folder: str = ""
 ) -> list[str]:
-    """Record that a person stands for these contents (ref, resource, tree); return what went wrong
-    in the folders.
+    """Record that a person stands for these contents (ref, resource, tree), and return what went
+    wrong in the folders.
 
     folder: which the person trusts with it. Folders get the powers that this puts in force.
     """
@@ -214,11 +213,7 @@ def vouch_for(
     library.store.backend.attestations.vouch(
         rows, library.store.now(), caller.identity, signer, folder
     )
-    library.record(
-        caller,
-        "trust",
-        *(f"{ref} tree {tree}" for ref, _, tree in contents),
-    )
+    library.record(caller, "trust", *(f"{ref} tree {tree}" for ref, _, tree in contents))
     return library.working_copies.write_powers([Ref.parse(ref) for ref, *_ in contents])
 
 

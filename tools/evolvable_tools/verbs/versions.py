@@ -31,7 +31,7 @@ MAX_LIMIT = 100
 CONTEXT = 3
 
 MAX_DIFF = 40_000
-"""Characters of a diff; clients cut longer results in the middle."""
+"""Characters of a diff. Clients cut longer results in the middle."""
 
 CUT = "... cut here; compare fewer versions, or read the files with get_resource.\n"
 """The last line of a diff that is longer."""
@@ -114,7 +114,7 @@ def resource_history(
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
         text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
-        if marks.on and (marking_reason := _marking_reason(library, caller, head, old, new)):
+        if marks.on and (marking_reason := _find_marking_reason(library, caller, head, old, new)):
             text = marks.block(text, f"diff of {head.ref} from {old} to {new}", marking_reason)
     return History(str(head.ref), head.version, rows, text, marks.notice)
 
@@ -122,7 +122,10 @@ def resource_history(
 def _describe_versions(
     library: Library, caller: Caller, head: Head, limit: int, below: int | None, marks: AnswerMarks
 ) -> list[PastVersion]:
-    """Return what the history says of each version; marks: of the answer."""
+    """Return what the history says of each version.
+
+    marks: of the answer.
+    """
     store, proposals = library.store, library.store.backend.proposals
     pasts = store.history(head, limit, below)
     operations = [past.operation.id for past in pasts]
@@ -140,7 +143,7 @@ def _describe_versions(
             (f"proposal {identity} by ", "" if why in own else why)
             for identity, why in beside.get(operation.id, ())
         ]
-        evidence = [text for text in operation.intent.evidence if not _is_of(text, others)]
+        evidence = [text for text in operation.intent.evidence if not _is_about(text, others)]
         if marks.on and reason_notice(operation):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
         author_fields = (
@@ -159,12 +162,12 @@ def _describe_versions(
     return rows
 
 
-def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
+def _is_about(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
     """Return whether a line of evidence names one of these proposals, or is its reason."""
     return any(line.startswith(prefix) or line == why for prefix, why in proposals)
 
 
-def _marking_reason(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
+def _find_marking_reason(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
     """Return why a difference of these versions reaches an agent between marks, '' where it does
     not.
     """
@@ -195,9 +198,8 @@ def diff(
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
-        for line in _diff_file(
-            library, path, before.get(path), after.get(path), names, unsaved, context
-        ):
+        sides = (before.get(path), after.get(path))
+        for line in _diff_file(library, path, *sides, names, unsaved, context):
             length += len(line)
             if limit is not None and length > limit:
                 return "".join(parts) + CUT
@@ -214,10 +216,9 @@ def _diff_file(
     unsaved: Mapping[str, bytes],
     context: int,
 ) -> Iterator[str]:
-    old, new = _lines(library, before, unsaved), _lines(library, after, unsaved)
-    if is_env_file(path) and not all(
-        is_released(library, entry.sha256) for entry in (before, after) if entry
-    ):
+    old, new = _read_lines(library, before, unsaved), _read_lines(library, after, unsaved)
+    hashes = [entry.sha256 for entry in (before, after) if entry]
+    if is_env_file(path) and not all(is_released(library, sha256) for sha256 in hashes):
         old = new = None
     was = f"{path}@{names[0]}" if before else "/dev/null"
     now = f"{path}@{names[1]}" if after else "/dev/null"
@@ -234,7 +235,7 @@ def _diff_file(
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _lines(
+def _read_lines(
     library: Library, entry: TreeEntry | None, unsaved: Mapping[str, bytes]
 ) -> list[str] | None:
     if entry is None:
@@ -256,7 +257,7 @@ class Undone:
     """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
 
     undid: the operations that were taken back, none where nothing changed. waiting, proposal_ids:
-    when it was only proposed, a proposal for each resource; it waits for a person.
+    when it was only proposed, a proposal for each resource. It waits for a person.
     """
 
     operation: int | None
@@ -278,7 +279,7 @@ def undo(
 ) -> Undone:
     """Take back an operation, or all of a session, in one new operation.
 
-    What was changed since stays; a resource where both changed the same lines is left alone and
+    What was changed since stays. A resource where both changed the same lines is left alone and
     listed under `conflicts`, with what to do. Whether it waits for a person is asked by
     `proposal_inbox.revert_or_propose`. Raises NoSuchOperation, InvalidArgument.
     """

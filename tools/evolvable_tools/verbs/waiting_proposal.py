@@ -39,7 +39,7 @@ class Quoted:
 class Grounds:
     """What a review says for a proposal.
 
-    near: similar resources; cost: the model, its tokens and their price.
+    near: similar resources. cost: the model, its tokens and their price.
     """
 
     what: str
@@ -53,14 +53,14 @@ class Grounds:
 
 @dataclass(frozen=True, slots=True)
 class WaitingProposal:
-    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version
-    there is now.
+    """One proposal.
 
+    base: the version it was made from, 0 for a new resource. head: the version there is now.
     removes: it proposes to remove the resource. diff: from what is there now to what an approval
-    leads to, with the lines of the proposal where both sides changed the same; sides: these lines,
+    leads to, with the lines of the proposal where both sides changed the same. sides: these lines,
     of both. grounds: the evidence of a review. blocked: why it cannot be approved as it is, and
     what a person can do. times: how often it was proposed, with the reason of the last time.
-    findings: what a scan found in it; gains, loses: the capabilities that it adds and takes away.
+    findings: what a scan found in it. gains, loses: the capabilities that it adds and takes away.
     notice: what the marks around its texts mean, '' where there are none.
     """
 
@@ -100,49 +100,56 @@ def describe_proposal(
     limit: characters of the diff. context: equal lines around its changes.
     """
     head = library.store.head_or_none(proposal.ref)
-    p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
-    before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
-    after, names, unsaved = p.manifest, (str(p.base), "proposed"), dict[str, bytes]()
-    if with_diff and p.state == OPEN:
+    base, sides, blocked = proposal.base, "", ""
+    found = load_scan(proposal.findings)
+    before = library.store.manifest(head, base) if head and base else Manifest({})
+    after, names, unsaved = proposal.manifest, (str(base), "proposed"), dict[str, bytes]()
+    if with_diff and proposal.state == OPEN:
         try:
-            rebased, now = rebase_on_head(library, p)
+            rebased, now = rebase_on_head(library, proposal)
         except EvolvableError as error:
             blocked, rebased, now = error.text, RebasedContent(0, {}), {}
         if rebased.conflicts:
-            blocked = f"{conflict_text(p, rebased)} {way_out(p.id)}"
+            blocked = f"{conflict_text(proposal, rebased)} {way_out(proposal.id)}"
             sides = conflict_sides(rebased)
         if rebased.merged:
             base_version, now = last_stood_for(library, head, rebased.version, now)
             before, after = make_manifest(now), make_manifest(rebased.files)
-            names = (str(base_version), f"{rebased.version} with proposal {p.id}")
+            names = (str(base_version), f"{rebased.version} with proposal {proposal.id}")
             unsaved = {entry.sha256: rebased.files[path].data for path, entry in after.items()}
-            found = check_change(p.ref, now, rebased.files, Actor.HUMAN)
+            found = check_change(proposal.ref, now, rebased.files, Actor.HUMAN)
     text = None
-    if with_diff and p.files_removed_at is not None:
-        text = _removed_files(p)
+    if with_diff and proposal.files_removed_at is not None:
+        text = _describe_removed_files(proposal)
     elif with_diff:
         text = versions.diff(
             library, before, after, names, limit=limit, unsaved=unsaved, context=context
         )
-    now_there = head.version if head else None
     return WaitingProposal(
-        *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, now_there),
-        changed_files(before, after),
-        p.state,
-        text,
-        p.removes,
-        list(found.findings),
-        [str(capability) for capability in found.capabilities.added],
-        [str(capability) for capability in found.capabilities.removed],
-        grounds_of(p),
-        p.expires,
-        blocked,
-        p.times,
+        proposal_id=proposal.id,
+        ref=str(proposal.ref),
+        at=proposal.at,
+        actor=proposal.actor,
+        session=proposal.session,
+        reason=proposal.reason,
+        base=base,
+        head=head.version if head else None,
+        files=changed_files(before, after),
+        state=proposal.state,
+        diff=text,
+        removes=proposal.removes,
+        findings=list(found.findings),
+        gains=[str(capability) for capability in found.capabilities.added],
+        loses=[str(capability) for capability in found.capabilities.removed],
+        grounds=grounds_of(proposal),
+        expires=proposal.expires,
+        blocked=blocked,
+        times=proposal.times,
         sides=sides,
     )
 
 
-def _removed_files(proposal: Proposal) -> str:
+def _describe_removed_files(proposal: Proposal) -> str:
     """Return what is left of a proposal whose files were removed: their names and hashes."""
     names = (f"{path} sha256 {entry.sha256}" for path, entry in proposal.manifest.items())
     return "\n".join(
@@ -201,10 +208,4 @@ def grounds_of(proposal: Proposal) -> Grounds | None:
     notes = {
         key: document.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")
     }
-    return Grounds(
-        document["what"],
-        quotes,
-        document["near"],
-        document.get("cost") or {},
-        **notes,
-    )
+    return Grounds(document["what"], quotes, document["near"], document.get("cost") or {}, **notes)

@@ -68,12 +68,12 @@ def replace_files(
     if head is None or manifest is None or expected is not None or is_person:
         return ReplacedFiles(after)
     served = library.served_texts.files_of(caller.reader, str(head.ref))
-    base = _base_files(library, head, start, manifest, contents, served)
-    if unread := sorted(
-        path for path in contents if path in start and _is_unread(path, contents[path], base)
-    ):
+    base = _find_base(library, head, start, manifest, contents, served)
+    unread = [path for path in contents if path in start and _is_unread(path, contents[path], base)]
+    if unread:
+        names = ", ".join(sorted(unread))
         raise InvalidArgument(
-            f"A whole file for {head.ref} replaces what others saved in it: {', '.join(unread)} "
+            f"A whole file for {head.ref} replaces what others saved in it: {names} "
             "was not read here.",
             "Read the head with get_resource, and pass its version as expected_version; or change "
             "pieces of it by edits.",
@@ -84,16 +84,14 @@ def replace_files(
     merged = library.merge(head, base.files, after, start)
     if merged.conflicts:
         version = min(base.versions.get(path, head.latest) for path in merged.conflicts)
-        overlap = _sides(library, caller, head, manifest, after, merged.conflicts)
+        overlap = _describe_sides(library, caller, head, manifest, after, merged.conflicts)
         raise VersionConflict(str(head.ref), version, head.version or 0, overlap)
-    both = [path for path in contents if merged.files.get(path) != after.get(path)]
-    return ReplacedFiles(
-        merged.files,
-        [
-            f"{path} was merged with what others changed since version {base.versions[path]}."
-            for path in both
-        ],
-    )
+    remarks = [
+        f"{path} was merged with what others changed since version {base.versions[path]}."
+        for path in contents
+        if merged.files.get(path) != after.get(path)
+    ]
+    return ReplacedFiles(merged.files, remarks)
 
 
 def note_files(
@@ -117,16 +115,15 @@ def note_files(
         data = encode_text(path, content) if isinstance(content, str) else content
         stored = files.get(path)
         # What was merged in is not known to the writer: its next text begins with its own.
-        has[path] = ServedFile(
-            after,
-            None if (stored.data if stored else None) == data else data,
-        )
+        is_stored = (stored.data if stored else None) == data
+        has[path] = ServedFile(after, None if is_stored else data)
     library.served_texts.note_change(caller.reader, ref, before or 0, after, has)
 
 
 def _is_unread(path: str, content: str | bytes | None, base: "_Base") -> bool:
-    """Return whether a file is not known to its writer, who may not replace it; who deletes it must
-    have known it.
+    """Return whether the writer of a file does not know it, so that the writer may not replace it.
+
+    A file to delete has to be among those that the writer was served.
     """
     return path not in base.versions or (content is None and path not in base.files)
 
@@ -139,7 +136,7 @@ class _Base:
     versions: dict[str, int]
 
 
-def _base_files(
+def _find_base(
     library: Library,
     head: Head,
     start: Files,
@@ -150,7 +147,7 @@ def _base_files(
     """Return the files of the head, with those in the places of the given ones that the
     writer had.
     """
-    files, found = dict(start), dict[str, int]()
+    files, versions = dict(start), dict[str, int]()
     manifests: dict[int, Manifest | None] = {head.latest: manifest}
 
     def entry_of(path: str, version: int) -> TreeEntry | None:
@@ -162,16 +159,12 @@ def _base_files(
     listing = served.get("")
     for path in paths:
         file = served.get(path) or listing
-        # Who was served a later list without the file knows that it is gone.
-        if (
-            file
-            and listing
-            and listing.version > file.version
-            and entry_of(path, listing.version) is None
-        ):
-            file = listing
         if file is None:
             continue
+        # Who was served a later list without the file knows that it is gone.
+        is_later = listing is not None and listing.version > file.version
+        if listing is not None and is_later and entry_of(path, listing.version) is None:
+            file = listing
         data = file.data
         if data is None:
             entry, now = entry_of(path, file.version), manifest.get(path)
@@ -185,11 +178,11 @@ def _base_files(
                     continue
         if data is not None:
             files[path] = File(data, start[path].mode if path in start else PLAIN)
-        found[path] = file.version
-    return _Base(files, found)
+        versions[path] = file.version
+    return _Base(files, versions)
 
 
-def _sides(
+def _describe_sides(
     library: Library,
     caller: Caller,
     head: Head,
@@ -222,13 +215,8 @@ def _sides(
     authorship = version_authorship(library, head, head.latest, caller)
     marked = [authorship.of(path) for path in theirs if authorship.of(path).why]
     if marked and caller.actor is not Actor.HUMAN:
-        if caller.actor is Actor.AGENT and any(
-            author.kind is not AuthorKind.AGENT for author in marked
-        ):
+        has_strangers = any(author.kind is not AuthorKind.AGENT for author in marked)
+        if has_strangers and caller.actor is Actor.AGENT:
             library.note_stranger(caller)
-        text = enclose(
-            text,
-            f"{', '.join(theirs)} of {head.ref}@{head.version}",
-            marked[0].why,
-        )
+        text = enclose(text, f"{', '.join(theirs)} of {head.ref}@{head.version}", marked[0].why)
     return f"{names} Your text (-) and the head's (+):\n{text}"

@@ -41,9 +41,10 @@ An agent without one has `default`.
 """
 
 _OWN = frozenset(("name", "description", "skills", "color", "metadata"))
-"""Fields of an agent that do not concern what it may do."""
+"""Fields of an agent that are no settings of what it may do."""
 
 _SPECIAL = _OWN | {"tools", "disallowedTools", "permissionMode"}
+"""Fields that two agents may differ in and still be merged."""
 
 
 class InvalidAgent(EvolvableError):
@@ -52,9 +53,10 @@ class InvalidAgent(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """Purpose of an agent, in the words of a model. description: the text by which it is chosen.
+    """The purpose of an agent, in the words of a model.
 
-    rejected: of neighbours, by ref, why they do not do this.
+    description: the text by which it is chosen. rejected: by the ref of a neighbour, why that agent
+    does not do the work.
     """
 
     description: str
@@ -99,40 +101,39 @@ def ownership(agents: Mapping[str, bytes], skills: Iterable[str]) -> dict[str, f
 def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[str]) -> bytes:
     """Return the file of an agent that is split from `owner`; None: from main.
 
-    Every setting that says what an agent may do is the owner's. Without an owner there is none, so
-    that the client applies the settings of main.
+    Every setting of what an agent may do is the owner's. Without an owner there is none, so the
+    client applies the settings of main.
     """
     fields = dict(parse_document(owner).fields) if owner is not None else {}
     inherited = {key: value for key, value in fields.items() if key not in _OWN}
-    head = {"name": name, "description": card.description, **inherited, "skills": _names(skills)}
-    lines = "".join(f"{key}: {_yaml(value)}\n" for key, value in head.items())
-    text = _with_sections(f"# {name}\n", card, skills)
+    own = {"name": name, "description": card.description}
+    head = {**own, **inherited, "skills": _list_names(skills)}
+    lines = "".join(f"{key}: {_to_yaml(value)}\n" for key, value in head.items())
+    text = _replace_sections(f"# {name}\n", card, skills)
     return _check_head(f"---\n{lines}---\n\n{text}".encode(), head)
 
 
 def merged_agent(
     first_file: bytes, second_file: bytes, card: AgentCard, skills: Sequence[str]
 ) -> bytes:
-    """Return the first agent's file with both agents' skills and instructions, and only what both
-    may do.
+    """Return the first agent's file with both agents' instructions, these skills, and the settings
+    of what both may do.
 
-    Raises InvalidAgent where that cannot be said: they share no tool, or differ in another setting.
+    Raises InvalidAgent where there are none: they share no tool, or differ in another setting.
     """
-    first, second = (parse_document(data).fields for data in (first_file, second_file))
-    fields = _intersection(first, second)
-    fields |= {"description": card.description, "skills": _names(skills)}
+    first, second = parse_document(first_file), parse_document(second_file)
+    fields = _intersect_settings(first.fields, second.fields)
+    fields |= {"description": card.description, "skills": _list_names(skills)}
     # A setting that the two do not share must go, not stay as the first agent had it.
     for key in _SPECIAL - _OWN:
-        if key in first and key not in fields:
+        if key in first.fields and key not in fields:
             fields[key] = None
-    body, more = (
-        parse_document(first_file).body.strip(),
-        _TITLE.sub("", _other_text(parse_document(second_file).body)).strip(),
-    )
+    body = first.body.strip()
+    further = _TITLE.sub("", _remove_sections(second.body)).strip()
     # After a split and a merge the text of both is often the same.
-    if more and more not in body:
-        body = f"{body}\n\n{more}"
-    return rewrite_agent(first_file, fields, _with_sections(body, card, skills))
+    if further and further not in body:
+        body = f"{body}\n\n{further}"
+    return rewrite_agent(first_file, fields, _replace_sections(body, card, skills))
 
 
 def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) -> bytes:
@@ -140,11 +141,11 @@ def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) ->
 
     Nothing else changes.
     """
-    changes: dict[str, object] = {"skills": _names(skills)}
+    changes: dict[str, object] = {"skills": _list_names(skills)}
     body = parse_document(data).body.strip()
     if card is None:
-        return rewrite_agent(data, changes, _with_owned(body, skills))
-    body = _with_sections(body, card, skills)
+        return rewrite_agent(data, changes, _replace_owned(body, skills))
+    body = _replace_sections(body, card, skills)
     return rewrite_agent(data, changes | {"description": card.description}, body)
 
 
@@ -156,7 +157,7 @@ def with_delegate(data: bytes, agent: str) -> bytes:
     document = parse_document(data)
     old_metadata = document.fields.get("metadata")
     metadata = dict(old_metadata) if isinstance(old_metadata, dict) else {}
-    # Older skills name it beside the metadata.
+    # Older skills name the delegate beside the metadata.
     before = metadata.pop("delegate", document.fields.get("delegate"))
     if agent:
         metadata["delegate"] = {**before, "agent": agent} if isinstance(before, dict) else agent
@@ -175,56 +176,60 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
         raise InvalidAgent(
             "The document has no frontmatter.", "Give it name and description between lines of ---."
         )
-    lines, rest = head[1].rstrip("\n").split("\n"), dict(changes)
+    lines, remaining = head[1].rstrip("\n").split("\n"), dict(changes)
     new_lines = list[str]()
     skipping = False
     for line in lines:
         if (key := _KEY.match(line)) is not None:
             skipping = key[1] in changes
-            if skipping and (value := rest.pop(key[1], None)) is not None:
-                new_lines += _field_lines(key[1], value)
+            if skipping and (value := remaining.pop(key[1], None)) is not None:
+                new_lines += _format_field(key[1], value)
         # Indented lines, list items and comments belong to the field before them.
         elif line.strip() and not line.startswith((" ", "\t", "-", "#")):
             skipping = False
         if not skipping:
             new_lines.append(line)
-    new_lines += [
-        line
-        for key, value in rest.items()
-        if value is not None
-        for line in _field_lines(key, value)
-    ]
+    for name, value in remaining.items():
+        if value is not None:
+            new_lines += _format_field(name, value)
     fields = {**parse_document(data).fields, **changes}
     expected_fields = {key: value for key, value in fields.items() if value is not None}
-    return _check_head(
-        ("---\n" + "\n".join(new_lines) + f"\n---\n\n{body.strip()}\n").encode(), expected_fields
-    )
+    written = "---\n" + "\n".join(new_lines) + f"\n---\n\n{body.strip()}\n"
+    return _check_head(written.encode(), expected_fields)
 
 
 def _check_head(data: bytes, expected_fields: Mapping[str, object]) -> bytes:
+    """Return a document whose head has exactly these fields. Raises InvalidAgent otherwise."""
     # The change was made by lines, and YAML has more forms than these lines show: the result is
     # read to be sure.
-    found = parse_document(data)
-    wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
-    if wrong or dict(found.fields) != dict(expected_fields):
+    document = parse_document(data)
+    wrong = any(defect.severity is not Severity.WARNING for defect in document.defects)
+    if wrong or dict(document.fields) != dict(expected_fields):
         raise InvalidAgent(
             "The frontmatter cannot be changed line by line.", "Write it without nested keys."
         )
     return data
 
 
-def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings that two agents have in common: at most what each of them may do."""
+def _intersect_settings(
+    first: Mapping[str, object], second: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the settings that two agents have in common, which allow at most what each of them may
+    do.
+
+    Raises InvalidAgent where the agents differ in other settings or share no tool.
+    """
     differing = [
         key for key in sorted({*first, *second} - _SPECIAL) if first.get(key) != second.get(key)
     ]
-    differing += ["delegate"] if _delegate(first) != _delegate(second) else []
+    if _find_delegate(first) != _find_delegate(second):
+        differing.append("delegate")
     if differing:
         text = f"The agents differ in {', '.join(differing)}."
         raise InvalidAgent(text, "A person merges agents with different settings.")
     fields = dict[str, object]()
     # An agent without the field may use every tool, so a single list counts for both.
-    allowed = [_tools(each["tools"]) for each in (first, second) if "tools" in each]
+    allowed = [_parse_tools(agent["tools"]) for agent in (first, second) if "tools" in agent]
     if allowed:
         shared = _shared_tools(allowed[0], allowed[-1])
         if not shared:
@@ -233,91 +238,90 @@ def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> 
             )
         fields["tools"] = ", ".join(shared)
     denied = dict.fromkeys(
-        tool for each in (first, second) for tool in _tools(each.get("disallowedTools"))
+        tool for agent in (first, second) for tool in _parse_tools(agent.get("disallowedTools"))
     )
     if denied:
         fields["disallowedTools"] = ", ".join(denied)
-    modes = [each.get("permissionMode", "default") for each in (first, second)]
-    if modes[0] != modes[1] and not all(mode in PERMISSION_ORDER for mode in modes):
-        raise InvalidAgent(
-            "The agents differ in permissionMode.",
-            "A person merges agents with different settings.",
-        )
-    mode = (
-        modes[0]
-        if modes[0] == modes[1]
-        else min(
-            map(str, modes),
-            key=PERMISSION_ORDER.index,
-        )
-    )
-    if mode != "default" or all(
-        each.get("permissionMode") == "default" for each in (first, second)
-    ):
+    mode = _choose_mode(*(agent.get("permissionMode", "default") for agent in (first, second)))
+    is_written = all(agent.get("permissionMode") == "default" for agent in (first, second))
+    if mode != "default" or is_written:
         fields["permissionMode"] = mode
     return fields
 
 
-def _delegate(fields: Mapping[str, object]) -> object:
+def _choose_mode(first: object, second: object) -> object:
+    """Return the permission mode of two that allows less. Raises InvalidAgent for an
+    unknown one.
+    """
+    if first == second:
+        return first
+    if first not in PERMISSION_ORDER or second not in PERMISSION_ORDER:
+        raise InvalidAgent(
+            "The agents differ in permissionMode.",
+            "A person merges agents with different settings.",
+        )
+    return min(str(first), str(second), key=PERMISSION_ORDER.index)
+
+
+def _find_delegate(fields: Mapping[str, object]) -> object:
     metadata = fields.get("metadata")
     return metadata.get("delegate") if isinstance(metadata, dict) else None
 
 
-def _tools(value: object) -> list[str]:
-    """Return the tools of a list, or of a text with commas outside of brackets."""
+def _parse_tools(value: object) -> list[str]:
+    """Return the tools of a field: a list, or a text with commas."""
     if isinstance(value, list):
         return [str(tool).strip() for tool in value if str(tool).strip()]
     if not isinstance(value, str):
         return []
-    # Not at the commas in brackets, as in `Bash(git add:*, git log:*)`.
+    # A comma in brackets separates no tools, as in `Bash(git add:*, git log:*)`.
     return [tool.strip() for tool in re.split(r",(?![^(]*\))", value) if tool.strip()]
 
 
 def _shared_tools(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Return what both lists allow; `Bash` allows `Bash(git log:*)` as well."""
+    """Return the tools that both lists allow; `Bash` allows `Bash(git log:*)` as well."""
 
     def allows(tools: Sequence[str], tool: str) -> bool:
         return tool in tools or tool.partition("(")[0] in tools or "*" in tools
 
-    both = [tool for tool in first if allows(second, tool)] + [
-        tool for tool in second if allows(first, tool)
-    ]
-    return list(dict.fromkeys(both))
+    of_first = [tool for tool in first if allows(second, tool)]
+    of_second = [tool for tool in second if allows(first, tool)]
+    return list(dict.fromkeys([*of_first, *of_second]))
 
 
-def _with_sections(body: str, card: AgentCard, skills: Sequence[str]) -> str:
+def _replace_sections(body: str, card: AgentCard, skills: Sequence[str]) -> str:
     """Return a body with the sections of the card in place of those that it has."""
     rejected = [f"{ref}: {why}" for ref, why in (card.rejected or {}).items()]
     texts = {
         "Responsibility": card.responsibility,
-        "Choose when": _list(card.choose_when),
-        "Not when": _list(card.not_when),
-        "Owned skills": _list(sorted(skills)) or "None.",
-        "Rejected neighbours": _list(rejected),
+        "Choose when": _format_list(card.choose_when),
+        "Not when": _format_list(card.not_when),
+        "Owned skills": _format_list(sorted(skills)) or "None.",
+        "Rejected neighbours": _format_list(rejected),
         "Coordination": card.coordination,
     }
     sections = [f"## {name}\n\n{texts[name]}" for name in CARD_SECTIONS if texts[name]]
-    return "\n\n".join([_other_text(body), *sections]).strip() + "\n"
+    return "\n\n".join([_remove_sections(body), *sections]).strip() + "\n"
 
 
-def _other_text(body: str) -> str:
+def _remove_sections(body: str) -> str:
     """Return a body without the sections of a card."""
-    return "\n".join(text for name, text in _sections(body) if name not in CARD_SECTIONS).strip()
+    texts = [text for name, text in _split_sections(body) if name not in CARD_SECTIONS]
+    return "\n".join(texts).strip()
 
 
-def _with_owned(body: str, skills: Sequence[str]) -> str:
-    """Return a body whose section of owned skills, where it has one, says these."""
-    owned = f"## Owned skills\n\n{_list(sorted(skills)) or 'None.'}\n"
-    return "\n".join(
-        owned if name == "Owned skills" else text for name, text in _sections(body)
-    ).strip()
+def _replace_owned(body: str, skills: Sequence[str]) -> str:
+    """Return a body whose section of owned skills, where it has one, lists these."""
+    owned = f"## Owned skills\n\n{_format_list(sorted(skills)) or 'None.'}\n"
+    parts = _split_sections(body)
+    return "\n".join(owned if name == "Owned skills" else text for name, text in parts).strip()
 
 
-def _sections(body: str) -> list[tuple[str, str]]:
-    """Return the parts of a body by the heading of the second level that begins each; '' for all
-    other text.
+def _split_sections(body: str) -> list[tuple[str, str]]:
+    """Return the parts of a body, each with the heading of the second level that begins it, '' for
+    all other text.
     """
-    found: list[tuple[str, list[str]]] = [("", [])]
+    sections: list[tuple[str, list[str]]] = [("", [])]
     fence = ""
     for line in body.split("\n"):
         if mark := _FENCE.match(line):
@@ -328,29 +332,26 @@ def _sections(body: str) -> list[tuple[str, str]]:
                 fence = ""
         elif not fence and (line.startswith("# ") or _HEADING.match(line)):
             heading = _HEADING.match(line)
-            found.append((heading[1] if heading else "", []))
-        found[-1][1].append(line)
-    return [(name, "\n".join(lines)) for name, lines in found if lines]
+            sections.append((heading[1] if heading else "", []))
+        sections[-1][1].append(line)
+    return [(name, "\n".join(lines)) for name, lines in sections if lines]
 
 
-def _list(items: Iterable[str]) -> str:
+def _format_list(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def _names(skills: Iterable[str]) -> list[str]:
+def _list_names(skills: Iterable[str]) -> list[str]:
     return sorted(ref.partition(":")[2] for ref in skills)
 
 
-def _field_lines(key: str, value: object) -> list[str]:
+def _format_field(key: str, value: object) -> list[str]:
     """Return the lines of one field of a head: a block has a line for each of its keys."""
     if isinstance(value, dict) and value:
-        return [
-            f"{key}:",
-            *(f"  {name}: {_yaml(subvalue)}" for name, subvalue in value.items()),
-        ]
-    return [f"{key}: {_yaml(value)}"]
+        return [f"{key}:", *(f"  {name}: {_to_yaml(child)}" for name, child in value.items())]
+    return [f"{key}: {_to_yaml(value)}"]
 
 
-def _yaml(value: object) -> str:
+def _to_yaml(value: object) -> str:
     """Return a value on one line. JSON is YAML too."""
     return json.dumps(value, ensure_ascii=False)

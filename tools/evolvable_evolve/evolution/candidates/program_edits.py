@@ -1,5 +1,5 @@
-"""Bounded edits of a program: what a candidate may change, of resources and of the agents that own
-them.
+"""Bounded edits of a program: the changes of resources, and of the agents that own them, that a
+candidate may have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ from evolvable_tools import TextEdit, edit_text
 
 # With more at once a gain could not be attributed to any of them.
 MAX_EDITS = 4
-"""The most edits of one candidate."""
+"""Edits of one candidate at most."""
 
 ALL_KINDS = frozenset(Kind) - {Kind.ENVIRONMENT}
 """The kinds that may evolve: a task set that a program could change would measure nothing."""
 
 
 class EditOperation(StrEnum):
-    """Operation of an edit on the program."""
+    """The operation of an edit."""
 
     CREATE = "create"
     """Adds a resource that is not there, with all its files."""
 
     EDIT = "edit"
-    """Changes passages, or adds files; what is not named stays."""
+    """Changes passages, or adds and removes files; all other text stays."""
 
     SPLIT = "split"
     """Moves a part of a resource into a new one, `other`."""
@@ -70,7 +70,7 @@ AGENT_OPERATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProgramEdit:
-    """One edit. Which fields it needs depends on `op`.
+    """One edit. The fields that it needs depend on `op`.
 
     files: whole files of `ref`, by path. changes: passages of files of `ref`. removed: paths of
     `ref` that go. other, other_files: the second resource of a split or a merge, and the files of
@@ -102,8 +102,8 @@ def apply_edits(
 ) -> Program:
     """Return the program after the edits, in their order.
 
-    kinds: those that may be changed; all other and all frozen parts stay untouched. Raises
-    InvalidEdit for the first edit that cannot be made, with its number and the reason.
+    kinds: those that may be changed. Other parts and frozen ones stay untouched. Raises InvalidEdit
+    for the first edit that cannot be made, with its number and the reason.
     """
     if not 1 <= len(edits) <= max_edits:
         raise InvalidEdit(
@@ -121,7 +121,7 @@ def apply_edits(
 
 
 def parse_part_ref(text: str) -> tuple[Kind, str]:
-    """Return the kind and the ref of a part; `pdf` and `skill:pdf` are one part.
+    """Return the kind and the ref of a part. `pdf` and `skill:pdf` are one part.
 
     Raises InvalidRef, InvalidEdit.
     """
@@ -140,43 +140,41 @@ def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Ki
     _check_editable(parts, kind, name, kinds)
     match edit.op:
         case EditOperation.CREATE | EditOperation.RESTRUCTURE:
-            files = _new_files(parts, name, edit.files, exists=edit.op is EditOperation.RESTRUCTURE)
+            exists = edit.op is EditOperation.RESTRUCTURE
+            files = _encode_files(parts, name, edit.files, exists=exists)
         case EditOperation.PRUNE if not edit.removed:
-            _existing_part(parts, name)
+            _find_part(parts, name)
             del parts[name]
             return
         case EditOperation.PRUNE:
-            # Removing files is an edit of the resource that keeps the others.
-            files = _edited_files(
-                parts, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed)
-            )
+            # The removal of files is an edit that keeps the others.
+            removal = ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed)
+            files = _edit_files(parts, name, removal)
         case _:
             if edit.op is not EditOperation.EDIT:
                 # The second resource first: an edit of the first may need the name to be free.
                 _split_or_merge(parts, name, edit, kinds)
-            files = _edited_files(parts, name, edit)
+            files = _edit_files(parts, name, edit)
     _put_part(parts, name, files)
 
 
 def _check_editable(
     parts: Mapping[str, ProgramPart], kind: Kind, name: str, kinds: frozenset[Kind]
 ) -> None:
-    if kind not in kinds or kind is Kind.ENVIRONMENT:
-        allowed = (
-            ", ".join(sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT)) or "nothing"
-        )
-        raise InvalidEdit(
-            f"A resource of the kind {kind} may not be changed here.", f"What may be: {allowed}."
-        )
+    editable = kinds - {Kind.ENVIRONMENT}
+    if kind not in editable:
+        text = f"A resource of the kind {kind} may not be changed here."
+        raise InvalidEdit(text, f"What may be: {', '.join(sorted(editable)) or 'nothing'}.")
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit(
             "It is frozen.", 'Only a person may change it: its metadata says evolvable: "false".'
         )
 
 
-def _new_files(
+def _encode_files(
     parts: Mapping[str, ProgramPart], name: str, files: Mapping[str, str] | None, *, exists: bool
 ) -> dict[str, bytes]:
+    """Return all files of a part. exists: whether the part must be there, or must not."""
     if (name in parts) is not exists:
         what = "There is none of this name." if exists else "It is there already."
         raise InvalidEdit(what, "Create what is new, edit or restructure what is there.")
@@ -185,10 +183,9 @@ def _new_files(
     return {check_path(path): text.encode("utf-8", "replace") for path, text in files.items()}
 
 
-def _edited_files(
-    parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit
-) -> dict[str, bytes]:
-    part = _existing_part(parts, name)
+def _edit_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit) -> dict[str, bytes]:
+    """Return the files of a part after an edit."""
+    part = _find_part(parts, name)
     files = dict(part.files)
     if not (edit.changes or edit.files or edit.removed):
         raise InvalidEdit("It changes nothing.", "Give changes, files or removed.")
@@ -218,13 +215,14 @@ def _split_or_merge(
         raise InvalidEdit("Both resources are the same.", "Name two.")
     _check_editable(parts, kind, other, kinds)
     if edit.op is EditOperation.SPLIT:
-        _put_part(parts, other, _new_files(parts, other, edit.other_files, exists=False))
+        _put_part(parts, other, _encode_files(parts, other, edit.other_files, exists=False))
     else:
-        _existing_part(parts, other)
+        _find_part(parts, other)
         del parts[other]
 
 
-def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
+def _find_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
+    """Return a part. Raises InvalidEdit where there is none of this name."""
     if name not in parts:
         raise InvalidEdit(
             "There is none of this name.",
@@ -247,20 +245,7 @@ def _apply_to_agents(
     parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]
 ) -> None:
     """Add an agent, merge two, or move skills between two."""
-    if edit.ref == edit.other:
-        raise InvalidEdit("Both agents are the same.", "Name two.")
-    agents = [ref for ref in (edit.ref, edit.other) if ref != MAIN]
-    for ref in agents:
-        kind, _ = parse_part_ref(ref)
-        _check_editable(parts, kind, ref, kinds)
-        if kind is not Kind.AGENT:
-            raise InvalidEdit(f"{ref} is no agent.", f"Name agents, or {MAIN}.")
-        # Only the new agent of an addition must not be there yet.
-        if (edit.op is EditOperation.ADD_AGENT and ref == edit.ref) is (ref in parts):
-            what = "is there already" if ref in parts else "is not part of the program"
-            raise InvalidEdit(
-                f"{ref} {what}.", "Agents are added once, and changed where they are."
-            )
+    _check_agents(parts, edit, kinds)
     owned = skill_owners(make_program(parts.values())).get(edit.other, frozenset())
     if foreign := sorted(set(edit.skills) - owned):
         raise InvalidEdit(
@@ -271,81 +256,98 @@ def _apply_to_agents(
     match edit.op:
         case EditOperation.ADD_AGENT:
             owner = parts[edit.other].main if edit.other != MAIN else None
-            data = agent_files.new_agent(
-                edit.ref.partition(":")[2], owner, cards[edit.ref], edit.skills
-            )
+            name = edit.ref.partition(":")[2]
+            data = agent_files.new_agent(name, owner, cards[edit.ref], edit.skills)
             _put_part(parts, edit.ref, {AGENT_FILE: data})
         case EditOperation.MERGE_AGENTS:
             gone = parts.pop(edit.other)
             remaining = None
             if edit.ref != MAIN:
-                first_file, second_file = _main(parts[edit.ref]), _main(gone)
-                skills = [
-                    skill
-                    for data in (first_file, second_file)
-                    for skill in agent_files.owned_skills(parse_document(data))
-                ]
-                merged = agent_files.merged_agent(
-                    first_file, second_file, cards[edit.ref], list(dict.fromkeys(skills))
-                )
-                _put_part(parts, edit.ref, {**parts[edit.ref].files, AGENT_FILE: merged})
+                _merge_agent(parts, edit.ref, gone, cards)
         case _ if edit.ref != MAIN:
-            _rewrite_agent(
-                parts, edit.ref, cards, [*(_list_skills(parts, edit.ref) or ()), *edit.skills]
-            )
+            skills = [*(_list_skills(parts, edit.ref) or ()), *edit.skills]
+            _rewrite_agent(parts, edit.ref, cards, skills)
     if remaining is not None:
         _rewrite_agent(parts, edit.other, cards, remaining)
+
+
+def _check_agents(
+    parts: Mapping[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]
+) -> None:
+    """Raise InvalidEdit unless the edit names two agents, or one and main, that it may change."""
+    if edit.ref == edit.other:
+        raise InvalidEdit("Both agents are the same.", "Name two.")
+    for ref in (edit.ref, edit.other):
+        if ref == MAIN:
+            continue
+        kind, _ = parse_part_ref(ref)
+        _check_editable(parts, kind, ref, kinds)
+        if kind is not Kind.AGENT:
+            raise InvalidEdit(f"{ref} is no agent.", f"Name agents, or {MAIN}.")
+        is_new = edit.op is EditOperation.ADD_AGENT and ref == edit.ref
+        if is_new is (ref in parts):
+            what = "is there already" if ref in parts else "is not part of the program"
+            raise InvalidEdit(
+                f"{ref} {what}.", "Agents are added once, and changed where they are."
+            )
+
+
+def _merge_agent(
+    parts: dict[str, ProgramPart], ref: str, gone: ProgramPart, cards: Mapping[str, AgentCard]
+) -> None:
+    """Take the skills and the instructions of another agent, which is gone, into this one."""
+    first_file, second_file = _read_main(parts[ref]), _read_main(gone)
+    first, second = parse_document(first_file), parse_document(second_file)
+    skills = [*agent_files.owned_skills(first), *agent_files.owned_skills(second)]
+    skills = list(dict.fromkeys(skills))
+    merged = agent_files.merged_agent(first_file, second_file, cards[ref], skills)
+    _put_part(parts, ref, {**parts[ref].files, AGENT_FILE: merged})
 
 
 def _list_skills(
     parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()
 ) -> list[str] | None:
-    """Return the skills that an agent's file names, also those that are not in the program; None
-    for main.
+    """Return the skills that an agent's file names, None for main.
+
+    Those that are not in the program are listed too.
     """
     if ref == MAIN:
         return None
-    return [
-        skill
-        for skill in agent_files.owned_skills(parse_document(_main(parts[ref])))
-        if skill not in without
-    ]
+    owned = agent_files.owned_skills(parse_document(_read_main(parts[ref])))
+    return [skill for skill in owned if skill not in without]
 
 
 def _rewrite_agent(
     parts: dict[str, ProgramPart], ref: str, cards: Mapping[str, AgentCard], skills: Sequence[str]
 ) -> None:
-    data = agent_files.bounded_agent(
-        _main(parts[ref]),
-        cards.get(ref),
-        list(dict.fromkeys(skills)),
-    )
+    main, card = _read_main(parts[ref]), cards.get(ref)
+    data = agent_files.bounded_agent(main, card, list(dict.fromkeys(skills)))
     _put_part(parts, ref, {**parts[ref].files, AGENT_FILE: data})
 
 
-def _main(part: ProgramPart) -> bytes:
+def _read_main(part: ProgramPart) -> bytes:
     if part.main is None:
         raise InvalidEdit(f"{part.ref} has no {AGENT_FILE}.", "An agent has one.")
     return part.main
 
 
 def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> Program:
-    """Return the program with owners for the skills that edits of skills added, and without those
-    that they removed.
+    """Return the program in which the skills that edits added have owners, and no agent owns a
+    skill that they removed.
 
-    doer: for each added skill the agent that did the tasks which it answers. It owns the skill
-    where it can be changed; a skill that was split from another has that one's owners. Nothing else
-    changes owner.
+    doer: for each added skill the agent that did the tasks which it answers, or the skill that it
+    was split from. That agent, or the owners of that skill, own it where they may be changed. No
+    other skill changes owner.
     """
-    parts, had = after.by_ref, {part.ref for part in before.parts}
+    parts, old_refs = after.by_ref, {part.ref for part in before.parts}
     present = {part.ref for part in after.parts if part.kind is Kind.SKILL}
     for part in after.parts:
         if part.kind is not Kind.AGENT or part.is_frozen or part.main is None:
             continue
         owned = agent_files.owned_skills(parse_document(part.main))
-        new = [ref for ref in sorted(present - had) if doer.get(ref) in (part.ref, *owned)]
+        new = [ref for ref in sorted(present - old_refs) if doer.get(ref) in (part.ref, *owned)]
         # A listed skill that was never in the program belongs to the user's library, and stays.
-        remaining = [ref for ref in owned if ref in present or ref not in had]
+        remaining = [ref for ref in owned if ref in present or ref not in old_refs]
         if list(owned) != [*remaining, *(ref for ref in new if ref not in remaining)]:
             _rewrite_agent(parts, part.ref, {}, [*remaining, *new])
     return make_program(parts.values())

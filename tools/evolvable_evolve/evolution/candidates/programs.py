@@ -66,10 +66,10 @@ class ProgramPart:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm,
-    literally empty.
+    """Parts in the order of their refs, one of each.
 
-    answers_once: its first answer counts, also under an executor that answers in rounds.
+    A program without parts is the arm without skills. answers_once: its first answer counts, also
+    under an executor that answers in rounds.
     """
 
     parts: tuple[ProgramPart, ...] = ()
@@ -78,10 +78,10 @@ class Program:
     @property
     def digest(self) -> str:
         """The sha256 that names the program: equal digests are equal bytes."""
+        lines = [f"{part.ref} {part.tree}" for part in self.parts]
         # Only where it is set, so that the digests of older programs stay.
-        lines = [f"{part.ref} {part.tree}" for part in self.parts] + [
-            "answers once"
-        ] * self.answers_once
+        if self.answers_once:
+            lines.append("answers once")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -96,7 +96,7 @@ class Program:
 
 
 MAX_DIFF = 60_000
-"""The most characters of a diff for people and models."""
+"""Characters of a diff for people and models at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,9 @@ def make_program(parts: Iterable[ProgramPart]) -> Program:
 def load_program(
     library: Library, caller: Caller, refs: Sequence[Ref]
 ) -> tuple[Program, list[ProgramPin]]:
-    """Return the program of these resources as they are (or in the version named), and the pin of
-    each part.
+    """Return the program of these resources, and the pin of each part.
+
+    A ref with a version gives that version, another one the head.
 
     Raises NoSuchResource, NoSuchVersion.
     """
@@ -149,22 +150,15 @@ def load_program(
         library.take_in([library.store.head(ref.at(None), caller.scopes).ref])
         head = library.store.head(ref.at(None), caller.scopes)
         files = library.store.files(head, ref.version)
-        parts.append(
-            make_part(head.kind, head.name, {path: file.data for path, file in files.items()})
-        )
+        contents = {path: file.data for path, file in files.items()}
+        parts.append(make_part(head.kind, head.name, contents))
         tree = library.store.manifest(head, ref.version).tree
-        pins.append(
-            ProgramPin(
-                str(head.ref),
-                ref.version or head.version or 0,
-                tree,
-            )
-        )
+        pins.append(ProgramPin(str(head.ref), ref.version or head.version or 0, tree))
     return make_program(parts), pins
 
 
 def program_to_json(program: Program) -> bytes:
-    """Return a program as stored JSON: equal programs are equal bytes."""
+    """Return a program as JSON for storage. Equal programs give equal bytes."""
     parts = []
     for part in program.parts:
         files = {
@@ -173,9 +167,8 @@ def program_to_json(program: Program) -> bytes:
         parts.append({"kind": part.kind.value, "name": part.name, "files": files})
     # Left out where it is false, so that programs stored by earlier versions are the same bytes.
     once = {"answers_once": True} if program.answers_once else {}
-    return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode(
-        "ascii"
-    )
+    text = json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":"))
+    return text.encode("ascii")
 
 
 def program_from_json(data: bytes) -> Program:
@@ -197,18 +190,18 @@ def program_from_json(data: bytes) -> Program:
 
 def changed_parts(before: Program, after: Program) -> list[str]:
     """Return the refs of the parts that are not the same in both."""
-    old_parts, new_parts = (
-        {(part.ref, part.tree) for part in program.parts} for program in (before, after)
-    )
+    old_parts = {(part.ref, part.tree) for part in before.parts}
+    new_parts = {(part.ref, part.tree) for part in after.parts}
     return sorted({ref for ref, _ in old_parts ^ new_parts})
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
-    """Return the unified diff of all files, shortened to `most` characters; None: all of it.
+    """Return the unified diff of all files.
 
-    Every file whose bytes differ is in it. A file that is not text is shown by its size and sha256.
+    most: the characters that it is shortened to, None for all of it. Every file whose bytes differ
+    is in it. A file that is not text is shown by its size and sha256.
     """
-    old, new = _all_files(before), _all_files(after)
+    old, new = _list_files(before), _list_files(after)
     changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     text = "\n".join(
         line for path in changed for line in _diff_file(path, old.get(path), new.get(path))
@@ -216,7 +209,7 @@ def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) 
     return text if most is None or len(text) <= most else text[:most] + "\n[cut]"
 
 
-def _all_files(program: Program) -> dict[str, bytes]:
+def _list_files(program: Program) -> dict[str, bytes]:
     return {
         f"{part.kind}/{part.name}/{path}": part.files[path]
         for part in program.parts
@@ -231,17 +224,14 @@ def _diff_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]
     """
     yield "--- /dev/null" if old is None else f"--- a/{path}"
     yield "+++ /dev/null" if new is None else f"+++ b/{path}"
-    before, after = _diff_lines(old), _diff_lines(new)
+    before, after = _list_diff_lines(old), _list_diff_lines(new)
     if _is_text(old) and _is_text(new):
         # Without the two lines of names that difflib begins with.
         lines: Iterable[str] = islice(difflib.unified_diff(before, after), 2, None)
-    else:  # not line by line: a text could hold the line that replaces a binary file
+    else:
+        # Not line by line, because a text could hold the line that stands for a binary file.
         hunk = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@\n"
-        lines = [
-            hunk,
-            *(f"-{line}" for line in before),
-            *(f"+{line}" for line in after),
-        ]
+        lines = [hunk, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
     for line in lines:
         yield line.removesuffix("\n")
         if not line.endswith("\n"):
@@ -252,10 +242,10 @@ def _is_text(data: bytes | None) -> bool:
     return data is None or decode_text(data) is not None
 
 
-def _diff_lines(data: bytes | None) -> list[str]:
+def _list_diff_lines(data: bytes | None) -> list[str]:
     """Return the lines of a file as a diff shows them, with their ends.
 
-    Only LF ends one, so that none is hidden.
+    Only LF ends a line, so that no part of a line is hidden.
     """
     if data is None:
         return []
@@ -275,6 +265,5 @@ def skill_owners(program: Program) -> dict[str, frozenset[str]]:
         for part in program.parts
         if part.kind is Kind.AGENT and part.main is not None
     }
-    return agent_files.ownership(
-        agents, [part.ref for part in program.parts if part.kind is Kind.SKILL]
-    )
+    skills = [part.ref for part in program.parts if part.kind is Kind.SKILL]
+    return agent_files.ownership(agents, skills)

@@ -42,7 +42,9 @@ MAX_EVENT_BYTES = 64 * 2**20
 REVIEWING_VARIABLE = "EVOLVABLE_REVIEWING"
 """Set in every process that we start: a server or a hook that finds it records no session."""
 
-_VERSION_TIMEOUT = 60.0  # seconds for a client to say its version
+_VERSION_TIMEOUT = 60.0
+"""Seconds for a client to report its version."""
+
 CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     Path(__file__).with_name("clients.toml").read_text("utf-8")
 )
@@ -93,14 +95,8 @@ class ClientSettings:
             raise InvalidArgument(
                 f"{name} needs a model.", "Name one: figures without it mean nothing."
             )
-        binary = (
-            spec.get("binary")
-            or shutil.which(
-                name,
-                path=host.environment.get("PATH"),
-            )
-            or name
-        )
+        on_path = shutil.which(name, path=host.environment.get("PATH"))
+        binary = spec.get("binary") or on_path or name
         return cls(
             binary,
             read_client_version(binary, host.environment),
@@ -326,11 +322,8 @@ def build_environment(
         "TMPDIR": place.temporary,
         "TEMP": place.temporary,
     }
-    return (
-        inherited
-        | {name: str(path) for name, path in own.items()}
-        | {REVIEWING_VARIABLE: "1", **more}
-    )
+    private = {name: str(path) for name, path in own.items()}
+    return inherited | private | {REVIEWING_VARIABLE: "1", **more}
 
 
 def build_prompt(task: Task) -> str:
@@ -353,20 +346,16 @@ async def _run_and_read(
         return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why)
     wall = time.monotonic() - began
     seen = call.read(ran.out)
+    last_error = ran.err.decode("utf-8", "replace")[-400:]
     if ran.too_long:
-        end = base.TrajectoryEnd(
-            TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes"
-        )
+        why = f"it wrote more than {MAX_EVENT_BYTES:,} bytes"
+        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, why)
     # The sandbox ended it for what it used, not for a fault of the provider.
     elif settings.sandbox is not None and ran.code == base.LIMIT_REACHED:
-        end = base.TrajectoryEnd(
-            TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:])
-        )
+        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(last_error))
     else:
         # Clients write their last error to either of the two.
-        last = (
-            ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
-        )
+        last = last_error or ran.out.decode("utf-8", "replace")[-400:]
         end = base.classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
     return make_rollout(seen, end, wall, settings.price, settings.patterns)
 

@@ -77,7 +77,8 @@ LIMIT_REACHED, NOT_SET_UP = 122, 125
 killed by a signal.
 """
 
-_AGAIN = 0.05  # seconds between two tries to stop a command that is just being started
+_AGAIN = 0.05
+"""Seconds between two tries to stop a command that is just being started."""
 
 
 async def run_command(
@@ -153,11 +154,9 @@ def load_schema(path: Path) -> Mapping[str, Any]:
 
 def start_problem(error: Exception) -> str:
     """Return in words why a command could not be run."""
-    return (
-        error.text
-        if isinstance(error, EvolvableError)
-        else getattr(error, "strerror", None) or str(error)
-    )
+    if isinstance(error, EvolvableError):
+        return error.text
+    return getattr(error, "strerror", None) or str(error)
 
 
 async def run_confined(
@@ -171,8 +170,8 @@ async def run_confined(
     """Run a command in its workspace, inside `sandbox`, and return how it ended; its changes are in
     the workspace afterwards.
 
-    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and
-    SandboxTrouble.
+    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError,
+    SandboxOutputError.
     """
     if sandbox is None:
         return await run_command(
@@ -202,8 +201,8 @@ async def run_confined(
         )
         if ran.code == NOT_SET_UP:
             stderr_text = ran.err.decode(errors="replace").strip()[-500:]
-            # After a timeout nothing comes back, because the file may be cut off.
             raise SandboxOutputError(f"The sandbox failed: {stderr_text or 'it did not say why'}.")
+        # After a timeout nothing comes back, because the file may be cut off.
         if what.returns and ran.code is not None and back.stat().st_size:
             await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
         return ran
@@ -276,8 +275,12 @@ def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
 WORK_DIR = "work"
 """The workspace's name within the folder of its trial."""
 
-_PREFIX = "evolvable-trial-"  # by which `remove_stale_workspaces` knows the folders of trials
-_SETUP_S = 600.0  # seconds for one setup command, which may build a project
+_PREFIX = "evolvable-trial-"
+"""Beginning of the names of trials' folders, by which `remove_stale_workspaces` finds them."""
+
+# A setup may build a project.
+_SETUP_S = 600.0
+"""Seconds for one setup command."""
 
 
 class WorkspaceError(EvolvableError):
@@ -377,10 +380,10 @@ def _make_writable(folder: Path) -> None:
 
 
 MAX_STEP = 4_000
-"""The most characters of one step of a trace."""
+"""Characters of one step of a trace at most."""
 
 MAX_TRACE = 200_000
-"""The most characters of a trace; of a longer one the middle is left out."""
+"""Characters of a trace at most; of a longer one the middle is left out."""
 
 # Signs of a busy provider, in the words of several providers and clients.
 _BUSY = re.compile(
@@ -432,12 +435,9 @@ class Trajectory:
     def add_step(self, speaker: str, what: object) -> None:
         """Add one step to the trace."""
         text = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False, default=str)
-        middle = (
-            f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}"
-            if len(text) > MAX_STEP
-            else text
-        )
-        self.steps.append(f"{speaker}: {middle}")
+        if len(text) > MAX_STEP:
+            text = f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}"
+        self.steps.append(f"{speaker}: {text}")
 
     def note_reads(self, text: str, places: Mapping[str, Path]) -> None:
         """Note the parts whose files a path or a command names."""

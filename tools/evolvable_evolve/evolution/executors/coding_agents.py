@@ -59,23 +59,17 @@ class ClaudeExecutor(ClientExecutor):
             json.dumps({"enabledPlugins": plugins}), encoding="utf-8"
         )
         # Without agents in the program no sub-agent is to be started.
-        agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
-        tools = ",".join((*self._settings.tools, *([self._client["agent_tool"]] if agents else [])))
-        command = [
-            self._settings.binary,
-            *self._client["flags"],
-            "--model",
-            self._settings.model,
-            "--tools",
-            tools,
-        ]
+        has_agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
+        agent_tools = [self._client["agent_tool"]] if has_agents else []
+        tools = ",".join((*self._settings.tools, *agent_tools))
+        command = [self._settings.binary, *self._client["flags"]]
+        command += ["--model", self._settings.model, "--tools", tools]
         own = [f"mcp__{TOOL_SERVER}__{tool['name']}" for tool in installed.tools]
         command += ["--allowedTools", ",".join([tools, *own]), *self._settings.arguments]
         if installed.server:
             server = {"type": "stdio", "command": installed.server[0], "args": installed.server[1:]}
-            (place.root / "mcp.json").write_text(
-                json.dumps({"mcpServers": {TOOL_SERVER: server}}), encoding="utf-8"
-            )
+            servers = json.dumps({"mcpServers": {TOOL_SERVER: server}})
+            (place.root / "mcp.json").write_text(servers, encoding="utf-8")
             command += ["--mcp-config", str(place.root / "mcp.json")]
         if installed.prompt:
             (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
@@ -91,35 +85,26 @@ class ClaudeExecutor(ClientExecutor):
 
 
 def claude_access(environment: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
-    """Return what the relay lets through for this environment, and the variables that the client
-    gets instead.
+    """Return the access of the relay for this environment, and the variables that the client gets
+    in place of its own.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
     client = agent_cli.CLIENTS["claude"]
-    address, placeholder_key = (
-        environment.get("ANTHROPIC_BASE_URL") or client["address"],
-        client["held_key"],
-    )
+    address = environment.get("ANTHROPIC_BASE_URL") or client["address"]
+    placeholder_key = client["held_key"]
     inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
     # The client needs some key to start. The relay replaces it by the real one.
     if key := environment.get("ANTHROPIC_API_KEY"):
         headers |= key_header(API_KEY, key)
         inside["ANTHROPIC_API_KEY"] = placeholder_key
-    if token := environment.get("ANTHROPIC_AUTH_TOKEN") or environment.get(
-        "CLAUDE_CODE_OAUTH_TOKEN"
-    ):
-        name = (
-            "ANTHROPIC_AUTH_TOKEN"
-            if "ANTHROPIC_AUTH_TOKEN" in environment
-            else "CLAUDE_CODE_OAUTH_TOKEN"
-        )
+    own, signed_in = "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"
+    if token := environment.get(own) or environment.get(signed_in):
         headers |= key_header(BEARER, token)
-        inside[name] = placeholder_key
-    return ModelAccess(
-        address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY")
-    ), inside
+        inside[own if own in environment else signed_in] = placeholder_key
+    proxy = environment.get("HTTPS_PROXY")
+    return ModelAccess(address, frozenset(client["paths"]), headers, proxy), inside
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
@@ -140,9 +125,10 @@ def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
                     messages[str(message.get("id"))] = message["usage"]
         elif kind == "result":
             _read_result(seen, event)
-    if not seen.ended:  # stopped before its end: the sum over its messages is the best figure
+    # Stopped before its end: the sum over its messages is the best figure.
+    if not seen.ended:
         seen.calls = len(messages)
-        seen.input_tokens = sum(map(_input_tokens, messages.values()))
+        seen.input_tokens = sum(map(_sum_input_tokens, messages.values()))
         seen.output_tokens = sum(_int_field(usage, "output_tokens") for usage in messages.values())
     return seen
 
@@ -158,9 +144,8 @@ def _read_content(
         if block.get("type") == "tool_use":
             _read_tool_use(seen, block, installed)
         elif block.get("type") == "tool_result":
-            seen.add_step(
-                "error" if block.get("is_error") else "result", _content_text(block.get("content"))
-            )
+            speaker = "error" if block.get("is_error") else "result"
+            seen.add_step(speaker, _content_text(block.get("content")))
         elif block.get("type") == "text" and block.get("text"):
             # Messages with this name are the client's own, such as a notice of a limit.
             if kind == "assistant" and message.get("model") != "<synthetic>":
@@ -191,10 +176,8 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
     seen.ended = True
     usage = event.get("usage")
     if isinstance(usage, dict):
-        seen.input_tokens, seen.output_tokens = (
-            _input_tokens(usage),
-            _int_field(usage, "output_tokens"),
-        )
+        seen.input_tokens = _sum_input_tokens(usage)
+        seen.output_tokens = _int_field(usage, "output_tokens")
     seen.calls = _int_field(event, "num_turns") or 1
     cost = event.get("total_cost_usd")
     seen.cost = float(cost) if isinstance(cost, int | float) else None
@@ -213,10 +196,9 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
 
 
 # Tokens from the cache are input as well.
-def _input_tokens(usage: Mapping[str, Any]) -> int:
-    return sum(
-        _int_field(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")
-    )
+def _sum_input_tokens(usage: Mapping[str, Any]) -> int:
+    kinds = ("", "cache_creation_", "cache_read_")
+    return sum(_int_field(usage, f"{kind}input_tokens") for kind in kinds)
 
 
 def _int_field(values: Mapping[str, Any], name: str) -> int:
@@ -265,12 +247,10 @@ class CodexExecutor(ClientExecutor):
             pointed = [f"openai_base_url={json.dumps(address)}"]
         if config:
             (place.config / "config.toml").write_text(config, encoding="utf-8")
-        searching = (
-            "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"
-        )
+        may_search = set(self._client["search_tools"]) & set(self._settings.tools)
+        searching = "live" if may_search else "disabled"
         overrides = [*self._client["overrides"], f'web_search="{searching}"', *pointed]
-        # Codex reads these folders whatever its configuration says, so each skill is turned off by
-        # name.
+        # Codex reads these folders despite its configuration, so each skill is turned off by name.
         if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
@@ -286,14 +266,8 @@ class CodexExecutor(ClientExecutor):
         # Codex's own sandbox cannot start inside of ours, which confines more.
         if self._settings.sandbox is not None:
             flags[-1] = self._client["sandboxed"]
-        command = [
-            self._settings.binary,
-            *flags,
-            "--model",
-            self._settings.model,
-            "--cd",
-            str(workspace),
-        ]
+        command = [self._settings.binary, *flags]
+        command += ["--model", self._settings.model, "--cd", str(workspace)]
         command += [word for override in overrides for word in ("--config", override)]
         command += [*self._settings.arguments, "-"]
         environment = {"CODEX_HOME": str(place.config), **more}
@@ -303,8 +277,8 @@ class CodexExecutor(ClientExecutor):
 
 
 def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, str], list[str]]:
-    """Return what the relay lets through, the configuration with the relay's address, variables,
-    and overrides.
+    """Return the access of the relay, the configuration with the relay's address, the variables,
+    and the overrides.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
@@ -318,9 +292,8 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     # A provider of the person's configuration has its own address and name of the key.
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
-        config = settings.config.replace(
-            json.dumps(address), json.dumps(agent_cli.relay_address(address))
-        )
+        relayed = json.dumps(agent_cli.relay_address(address))
+        config = settings.config.replace(json.dumps(address), relayed)
         pointed = []
     else:
         name = "OPENAI_API_KEY"
@@ -371,10 +344,7 @@ def _read_item(
         if kind == "item.started":
             seen.add_step("command", command)
         else:
-            seen.add_step(
-                f"exit {item.get('exit_code')}",
-                str(item.get("aggregated_output")),
-            )
+            seen.add_step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
             # Codex reads a skill by a command, and no other event reports that.
             seen.note_reads(command, installed.places)
     elif kind == "item.completed" and what == "agent_message":
@@ -385,15 +355,11 @@ def _read_item(
     elif kind == "item.completed" and what != "reasoning":
         if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
             seen.note_progress()
-        if used := find_used_tool(
-            str(item.get("tool")),
-            str(item.get("server")),
-            installed.places,
-        ):
+        tool, server = str(item.get("tool")), str(item.get("server"))
+        if used := find_used_tool(tool, server, installed.places):
             seen.read.setdefault(used)
-        seen.add_step(
-            str(what), {key: value for key, value in item.items() if key not in ("id", "type")}
-        )
+        fields = {key: value for key, value in item.items() if key not in ("id", "type")}
+        seen.add_step(str(what), fields)
 
 
 def _add_usage(seen: Trajectory, usage: object) -> None:

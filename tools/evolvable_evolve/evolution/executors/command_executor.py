@@ -62,11 +62,8 @@ class CommandExecutor:
         free: what it does not put a price on cost nothing; else the price is unknown. Raises
         InvalidArgument.
         """
-        if (
-            not command
-            or not all(isinstance(part, str) and "\0" not in part for part in command)
-            or not command[0]
-        ):
+        texts = [part for part in command or () if isinstance(part, str) and "\0" not in part]
+        if not command or len(texts) < len(command) or not command[0]:
             raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
         # Files of the task set, by their content: a changed script is another executor.
         files = {
@@ -105,14 +102,12 @@ class CommandExecutor:
         check_named_executor(spec, host)
         places = {path: directory / path for path in files}
         # Unchanged files are not written again, because the integrity guard would hash them again.
-        base.write_below(
-            directory,
-            {
-                p: d
-                for p, d in files.items()
-                if not places[p].exists() or places[p].read_bytes() != d
-            },
-        )
+        changed = {
+            path: data
+            for path, data in files.items()
+            if not places[path].exists() or places[path].read_bytes() != data
+        }
+        base.write_below(directory, changed)
         return cls(
             spec["command"],
             folder=directory,
@@ -200,10 +195,7 @@ def write_program(program: Program, folder: Path) -> Path:
     """
     folder.mkdir()
     for part in program.parts:
-        base.write_below(
-            folder / str(part.kind) / check_path(part.name),
-            part.files,
-        )
+        base.write_below(folder / str(part.kind) / check_path(part.name), part.files)
     return folder
 
 
@@ -243,33 +235,29 @@ def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
         raise _InvalidAnswer("the command printed no JSON") from None
     if not isinstance(answer, dict):
         raise _InvalidAnswer("the command printed no JSON object")
-    if fault := schema_problem(
-        answer, base.load_schema(Path(__file__).with_name("command_answer.schema.json"))
-    ):
+    schema = base.load_schema(Path(__file__).with_name("command_answer.schema.json"))
+    if fault := schema_problem(answer, schema):
         raise _InvalidAnswer(f"the command printed another object than was agreed on: {fault}")
     return answer
 
 
 def _make_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
-    outcome, retry_after, usage = (
-        answer.get("outcome"),
-        answer.get("retry_after"),
-        answer.get("usage"),
-    )
-    if usage is not None:
-        input_tokens, output_tokens, calls = (
-            int(usage.get(name, 0)) for name in ("input_tokens", "output_tokens", "calls")
-        )
-        cost = unknown.cost if usage.get("cost") is None else float(usage["cost"])
-        unknown = ModelUsage(
-            input_tokens, output_tokens, calls if "calls" in usage else unknown.calls, cost
+    """Return the rollout of an answer. unknown: its usage where the answer names none."""
+    outcome, retry_after, named = (answer.get(key) for key in ("outcome", "retry_after", "usage"))
+    usage = unknown
+    if named is not None:
+        usage = ModelUsage(
+            int(named.get("input_tokens", 0)),
+            int(named.get("output_tokens", 0)),
+            int(named["calls"]) if "calls" in named else unknown.calls,
+            unknown.cost if named.get("cost") is None else float(named["cost"]),
         )
     return Rollout(
         answer.get("output", ""),
         tuple(map(str, answer.get("read", ()))),
         float(retry_after) if retry_after is not None else None,
         trace=answer.get("trace", ""),
-        usage=unknown,
+        usage=usage,
         wall=wall,
         outcome=TrialOutcome(outcome) if outcome is not None else None,
         detail=answer.get("detail", ""),

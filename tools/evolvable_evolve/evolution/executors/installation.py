@@ -46,8 +46,8 @@ def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
     """Return the tools that parts of a program need and that are not available, each with the part
     that needs it.
 
-    A part needs the tools that its main file names as allowed-tools, and one for commands when it
-    brings scripts. A program that is evaluated without its tools says nothing about it.
+    A part needs the tools that its main file names as allowed-tools, and one for commands where it
+    brings scripts. An evaluation without these tools would measure another program.
     """
     missing = (
         (part.ref, tool)
@@ -61,17 +61,12 @@ def find_needed_tools(part: ProgramPart) -> set[str]:
     """Return the tools that a part needs, without the conditions on their use."""
     scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
     declared = _main_document(part).fields.get("allowed-tools")
-    text = (
-        ", ".join(map(str, declared))
-        if isinstance(declared, list)
-        else declared
-        if isinstance(declared, str)
-        else ""
-    )
+    text = declared if isinstance(declared, str) else ""
+    if isinstance(declared, list):
+        text = ", ".join(map(str, declared))
     # In `Bash(git add:*), Read` the words in brackets are conditions.
-    return ({COMMAND_TOOL} if scripts else set()) | set(
-        _TOOL.findall(re.sub(r"\([^)]*\)", "", text))
-    )
+    needed = set(_TOOL.findall(re.sub(r"\([^)]*\)", "", text)))
+    return {*needed, COMMAND_TOOL} if scripts else needed
 
 
 _STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
@@ -91,10 +86,10 @@ def find_started_programs(program: Program) -> list[str]:
 
 
 def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
-    """Return the paths below these folders of skills that have the name of a part: it could not be
-    told which was used.
+    """Return the paths of the skills in these folders that have the name of a part.
 
-    The name is the folder's, or the one in its SKILL.md.
+    With such a skill the trace does not tell which of both was used. The name is the folder's, or
+    the one in its SKILL.md.
     """
     names = {part.name for part in program.parts if part.kind is Kind.SKILL}
     return [str(path) for name, path in iter_skills(places) if name in names]
@@ -121,15 +116,15 @@ def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
 
     Clients look for a project's skills in these folders.
     """
-    found = [folder / name for name in below]
+    paths = [folder / name for name in below]
     above = list(folder.parents)
     root = next((place for place in (folder, *above) if (place / ".git").exists()), None)
     for place in above:
         # Without a repository only the folder itself is the project.
         if root is None or not place.is_relative_to(root):
             break
-        found += [place / name for name in below]
-    return found
+        paths += [place / name for name in below]
+    return paths
 
 
 def _declared_name(path: Path) -> str:
@@ -145,7 +140,7 @@ def _declared_name(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InstallLayout:
-    """Where a client reads the parts of a program. A kind without a place cannot be given to it.
+    """The places where a client reads the parts of a program. A kind without one does not fit it.
 
     memory: the file that it reads into every session. tools: the folder for the files of tools.
     """
@@ -158,10 +153,11 @@ class InstallLayout:
 
 @dataclass(slots=True)
 class InstalledProgram:
-    """A program after its installation. prompt: the text for the model beside the client's own.
+    """A program after its installation.
 
-    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be
-    given. tools: the installed tools, as `tool_server` reads them.
+    prompt: the text for the model beside the client's own. places: the folder or file of each part,
+    by its ref. unfit: refs of the parts that do not fit this client. tools: the installed tools, as
+    `tool_server` reads them.
     """
 
     prompt: str = ""
@@ -174,36 +170,34 @@ class InstalledProgram:
 
 def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
     """Write the parts of a program and return where they are. Raises OSError."""
-    done = InstalledProgram()
+    installed = InstalledProgram()
     prompts, memories = list[str](), list[str]()
     for part in program.parts:
+        spec = find_run_spec(part) if part.kind is Kind.TOOL else None
         if part.kind is Kind.SKILL:
-            done.places[part.ref] = shelf.skills / part.name
-            write_part(done.places[part.ref], part)
+            folder = installed.places[part.ref] = shelf.skills / part.name
+            write_part(folder, part)
         elif part.kind is Kind.AGENT and shelf.agents is not None:
             shelf.agents.mkdir(parents=True, exist_ok=True)
-            done.places[part.ref] = shelf.agents / f"{part.name}.md"
-            done.places[part.ref].write_bytes(
-                part.files[main_path(part.kind, part.name, part.files)]
-            )
-        elif (
-            part.kind is Kind.TOOL
-            and shelf.tools is not None
-            and (spec := find_run_spec(part)) is not None
-        ):
-            done.places[part.ref] = shelf.tools / part.name
-            write_part(done.places[part.ref], part)
-            done.tools.append(tool_entry(part, spec, done.places[part.ref]))
-        # These kinds have no place of their own: they are joined into one text each.
-        elif part.kind in (Kind.PROMPT, Kind.MEMORY):
-            (prompts if part.kind is Kind.PROMPT else memories).append(part_body(part))
+            file = installed.places[part.ref] = shelf.agents / f"{part.name}.md"
+            file.write_bytes(part.files[main_path(part.kind, part.name, part.files)])
+        elif spec is not None and shelf.tools is not None:
+            folder = installed.places[part.ref] = shelf.tools / part.name
+            write_part(folder, part)
+            installed.tools.append(tool_entry(part, spec, folder))
+        # The texts of these kinds are joined into one each, because they have no place of their
+        # own.
+        elif part.kind is Kind.PROMPT:
+            prompts.append(part_body(part))
+        elif part.kind is Kind.MEMORY:
+            memories.append(part_body(part))
         else:
-            done.unfit.append(part.ref)
+            installed.unfit.append(part.ref)
     if memories:
         shelf.memory.parent.mkdir(parents=True, exist_ok=True)
         shelf.memory.write_text("\n\n".join(memories) + "\n", encoding="utf-8")
-    done.prompt = "\n\n".join(prompts)
-    return done
+    installed.prompt = "\n\n".join(prompts)
+    return installed
 
 
 TOOL_SERVER = "library"
@@ -231,10 +225,9 @@ def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]
 
 
 def install_tool_server(installed: InstalledProgram, folder: Path, python: str) -> list[str]:
-    """Write the server of a program's tools and its data; return the command that starts it. Raises
-    OSError.
+    """Write the server of a program's tools and its data, and return the command that starts it.
 
-    python: the interpreter where the client runs.
+    python: the interpreter where the client runs. Raises OSError.
     """
     script = folder / "tool_server.py"
     # A copy, because a container may have no installation of this package.
@@ -285,6 +278,7 @@ def part_description(part: ProgramPart) -> str:
 
 
 CANARY_SKILL = "canary-word"
+"""The name of the canary's skill."""
 
 CANARY_PROMPT = (
     "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer "
@@ -294,9 +288,9 @@ CANARY_PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Result of the canary for an executor. why: the fault, '' when it passed. installed, empty:
-    the answers.
+    """The result of the canary for an executor.
 
+    why: the fault, '' where it passed. installed, empty: the answers with the skill and without.
     attempts: requests to a model, of an executor that makes them itself.
     """
 
@@ -320,9 +314,8 @@ def make_canary_word() -> str:
 
 def canary_program(token: str) -> Program:
     """Return a program of one skill, which contains this word."""
-    text = (
-        Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
-    )
+    template = Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8")
+    text = template.format(word=token)
     return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": text.encode()}),))
 
 
@@ -344,12 +337,11 @@ async def run_canary(
         expected=None,
         timeout_s=timeout,
     )
-    # The empty arm first: traces of the other arm must not help it.
+    program = canary_program(token)
+    # The empty arm first, because traces of the other arm must not help it.
     empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
-    installed = await _run_canary_arm(
-        executor, task, canary_program(token), folder / "canary-installed"
-    )
-    why = _canary_problem(token, installed, empty)
+    installed = await _run_canary_arm(executor, task, program, folder / "canary-installed")
+    why = _find_canary_fault(token, installed, empty)
     usage = add_usage(installed.usage, empty.usage)
     attempts = (*empty.attempts, *installed.attempts)
     return CanaryResult(
@@ -368,7 +360,7 @@ async def _run_canary_arm(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
+def _find_canary_fault(token: str, installed: Rollout, empty: Rollout) -> str:
     for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
         if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
             return f"{arm} there was no answer in time."

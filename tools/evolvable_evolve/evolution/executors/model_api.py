@@ -49,10 +49,10 @@ from evolvable_tools.llm import (
 from evolvable_tools.verbs import FOLDER, RunSpec
 
 MAX_TOOL_TEXT = 100_000
-"""The most characters of one answer of a tool, and bytes of a file that is written."""
+"""Characters of one answer of a tool, and bytes of a file that is written, at most."""
 
 MAX_LISTED_FILES = 2_000
-"""The most files that are listed."""
+"""Files that are listed at most."""
 
 
 class ToolUseError(Exception):
@@ -88,14 +88,10 @@ class Toolbox:
             ),
         ]
         if self.skills:
-            names, path = (
-                ", ".join(part.name for part in self.skills),
-                "SKILL.md, or another file that it names.",
-            )
+            name = f"One of: {', '.join(part.name for part in self.skills)}."
+            path = "SKILL.md, or another file that it names."
             tools.append(
-                _tool_schema(
-                    "read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path
-                )
+                _tool_schema("read_skill", "Returns a file of a skill.", name=name, path=path)
             )
         for name, (part, spec) in self.runnable.items():
             # A model reads the description, and the program may be untrusted.
@@ -195,13 +191,8 @@ class Toolbox:
             return _truncate(file.read(4 * MAX_TOOL_TEXT + 4).decode("utf-8", "replace"))
 
     def _write(self, values: Mapping[str, Any]) -> str:
-        path, data = (
-            self._inside(values),
-            str(values.get("text", "")).encode(
-                "utf-8",
-                "replace",
-            ),
-        )
+        path = self._inside(values)
+        data = str(values.get("text", "")).encode("utf-8", "replace")
         if len(data) > MAX_TOOL_TEXT:
             raise ToolUseError(f"A file has at most {MAX_TOOL_TEXT:,} bytes.")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -357,11 +348,8 @@ class ModelExecutor:
             seen.failure, seen.status = str(error), error.status
             end = classify_end(seen, timed_out=False, code=None, last_words="")
             # The provider's own figure is better than one read from its text.
-            return TrajectoryEnd(
-                end.outcome,
-                end.detail,
-                end.wait if error.retry_after is None else error.retry_after,
-            )
+            wait = end.wait if error.retry_after is None else error.retry_after
+            return TrajectoryEnd(end.outcome, end.detail, wait)
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
     def _conversation_settings(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
@@ -393,9 +381,8 @@ class ModelExecutor:
             turn = await conversation.turn()
             _note_turn(turn, seen)
             if turn.uses:
-                conversation.add_results(
-                    [(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses]
-                )
+                results = [(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses]
+                conversation.add_results(results)
             elif not turn.goes_on:
                 seen.ended = True
                 return
@@ -415,9 +402,8 @@ def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint
         )
     found = host.models.resolve(name)
     # The person may have given the name to another model since.
-    if (found.protocol, found.model, found.url) != tuple(
-        spec.get(key) for key in ("protocol", "model", "address")
-    ):
+    at_start = (spec.get("protocol"), spec.get("model"), spec.get("address"))
+    if (found.protocol, found.model, found.url) != at_start:
         text = (
             f"The model {name} is now {found.model} at {found.url}, and the run began with another."
         )

@@ -104,11 +104,7 @@ class SimulatedExecutor:
         cls, spec: Mapping[str, Any], host: HostContext, *, tasks: Iterable[Task], **_: object
     ) -> Self:
         """Return the executor that a run's settings name, which knows the truth of these tasks."""
-        return cls(
-            tasks,
-            seed=int(spec.get("seed", 0)),
-            price=spec.get("price"),
-        )
+        return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
 
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
         """Return whether the task passes in this repeat."""

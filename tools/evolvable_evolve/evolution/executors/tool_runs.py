@@ -16,7 +16,7 @@ from evolvable_tools.llm import ProcessResult, schema_problem
 from evolvable_tools.verbs import RunSpec
 
 MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
-"""The most bytes of a tool's input as JSON, and of its output."""
+"""Bytes of a tool's input as JSON, and of its output, at most."""
 
 MAX_ERROR = 600
 """Characters at the end of a failed tool's stderr that its caller gets."""
@@ -30,7 +30,7 @@ class ToolFailed(EvolvableError):
 
 @dataclass(frozen=True)
 class ToolSandbox:
-    """Where tools run. environment: of this process. hidden: folders that they do not see."""
+    """The sandbox of tools. environment: of this process. hidden: folders that they do not see."""
 
     sandbox: Sandbox
     environment: Mapping[str, str] = field(repr=False)
@@ -82,7 +82,7 @@ async def run_tool_command(
             spec.timeout_s,
             readable=(folder,),
             hidden=host.hidden,
-            limits=_limits(spec.timeout_s),
+            limits=_make_limits(spec.timeout_s),
             # Its folder is removed, so nothing has to come back.
             returns=False,
         )
@@ -91,10 +91,10 @@ async def run_tool_command(
         raise ToolFailed(f"{name} could not be started: {error.strerror or error}.") from None
     finally:
         await asyncio.to_thread(remove_tree, trial)
-    return _output(name, spec, ran)
+    return _read_output(name, spec, ran)
 
 
-def _limits(seconds: float) -> ResourceLimits:
+def _make_limits(seconds: float) -> ResourceLimits:
     """Return the limits of one run of a tool: 64 MiB of files, 2 GiB of memory, and its own time of
     the processor.
     """
@@ -110,7 +110,8 @@ def _limits(seconds: float) -> ResourceLimits:
     )
 
 
-def _output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
+def _read_output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
+    """Return the output of a tool. Raises ToolFailed."""
     # An error message may hold instructions for the model that reads it.
     message = (
         bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip()

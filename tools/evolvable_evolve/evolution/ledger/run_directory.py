@@ -1,5 +1,5 @@
-"""The directory of a run: its ledger, the texts that records name by hash, and files from other
-processes.
+"""The directory of a run: its ledger, the texts that records name by hash, and the files by which
+processes reach its driver.
 
 The ledger survives a kill at any instant. A line is `{"length":N,"sha256":"...","record":{...}}`. N
 is the record's length in bytes. The hash covers the hash of the line before and the record, so that
@@ -39,11 +39,12 @@ LedgerRecord = Mapping[str, Any]
 _HEAD = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
 # O_NOFOLLOW: a link in the run's folder must not lead the writer to another file.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_START = b"0" * 64  # in place of the hash of a line before the first
+_START = b"0" * 64
+"""Takes the place of the hash of a line before the first."""
 
 
 class LedgerError(EvolvableError):
-    """The ledger cannot be read or written. Nothing that was appended before is lost."""
+    """The ledger cannot be read or written. No record that was appended before is lost."""
 
 
 class LedgerBusy(LedgerError, TryAgain):
@@ -57,7 +58,8 @@ class LedgerDamaged(LedgerError):
 class Ledger:
     """The one writer of a ledger.
 
-    `records` is all of it. A record that `append` returned is on the disk.
+    `records` is all of it. A record that `append` returned is on the disk, where the ledger is
+    durable.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime], durable: bool) -> None:
@@ -78,12 +80,13 @@ class Ledger:
             self._descriptor = os.open(path, _FLAGS, 0o600)
             on_error.callback(os.close, self._descriptor)
             self.records, self._last, self._end = _parse_lines(path, path.read_bytes())
-            # The half line of a killed writer. It was never acknowledged.
+            # The half line of a killed writer was never acknowledged. It goes before a record is
+            # appended behind it.
             if os.fstat(self._descriptor).st_size > self._end:
                 os.ftruncate(self._descriptor, self._end)
                 self._sync()
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
-            # The file's name must survive a power cut too.
+            # The entry of the file in its folder must survive a power cut too.
             if new and durable:
                 sync_folder(path.parent)
             on_error.pop_all()
@@ -92,39 +95,39 @@ class Ledger:
     def open(
         cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True
     ) -> Self:
-        """Return the ledger at `path`, made when it is not there; its folder must exist.
+        """Open the ledger at `path`, or make it; its folder must exist.
 
         A last line that was not written whole is dropped. durable: whether every record waits for
-        the disk; without it a record survives a kill, but not a power cut. Raises LedgerBusy and
+        the disk. Without that a record survives a kill, but not a power cut. Raises LedgerBusy,
         LedgerDamaged.
         """
         return cls(path, clock or functools.partial(datetime.now, UTC), durable)
 
     def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
-        """Write one record and return it. Raises LedgerError when it could not be written,
-        TypeError for a value that is no JSON.
+        """Write one record and return it.
+
+        Raises LedgerError where it could not be written, TypeError for a value that is no JSON.
         """
         return self.append_all([(type, fields or {})])[0]
 
     def append_all(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LedgerRecord]:
-        """Write records with one wait for the disk. After a kill meanwhile some of them may be
-        there, from the first on.
+        """Write records with one wait for the disk, and return them.
+
+        After a kill meanwhile some of them may be there, from the first on.
         """
         at = self._clock().isoformat(timespec="milliseconds")
         written: list[LedgerRecord] = []
         lines, last = bytearray(), self._last
         for type, fields in records:
-            # ASCII, so that text with lone surrogates is kept as it is.
-            # ASCII, so that text which is no valid Unicode is kept as it is.
-            data = json.dumps(
-                {"type": type, "at": at, **fields}, allow_nan=False, separators=(",", ":")
-            ).encode()
+            # ASCII, so that text with lone surrogates, which is no valid Unicode, is kept as it is.
+            record = {"type": type, "at": at, **fields}
+            data = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
             last = hashlib.sha256(last + data).hexdigest().encode()
             lines += b'{"length":%d,"sha256":"%b","record":%b}\n' % (len(data), last, data)
             # Parsed again, so that the record is what a reader of the file gets: lists, not tuples.
             written.append(json.loads(data))
         self._write(bytes(lines))
-        # After the write: a failed one leaves the chain at the last good line.
+        # After the write, so that a failed one leaves the chain of hashes at the last good line.
         self._last = last
         self._end += len(lines)
         self.records.extend(written)
@@ -141,13 +144,12 @@ class Ledger:
             # Half a line must not stay where the next one begins.
             os.ftruncate(self._descriptor, self._end)
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            text = f"{self.path} could not be written: {error.strerror}."
             hint = (
                 "Make room or repair the disk, and continue the run; all that was written "
                 "before is kept."
             )
-            raise LedgerError(
-                f"{self.path} could not be written: {error.strerror}.", hint
-            ) from error
+            raise LedgerError(text, hint) from error
 
     def _sync(self) -> None:
         if self._durable:
@@ -195,30 +197,35 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
     last, end = _START, 0
     lines = data.split(b"\n")[:-1]  # after the last line break there is at most half a line
     for number, line in enumerate(lines):
-        found = _parse_line(line, last)
-        if found is None:
+        parsed = _parse_line(line, last)
+        if parsed is None:
             # A damaged last line is a crash; a good line after it means that somebody changed the
             # file.
-            heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
-            if any(
-                _parse_line(
-                    after,
-                    head[2] if head else b"",
-                )
-                for head, after in heads
-            ):
+            if _has_good_line(lines[number:]):
                 text = f"Line {number + 1} of {path} is damaged, and there are good lines after it."
-                raise LedgerDamaged(
-                    text, f"Restore the file from a backup, or keep only its first {number} lines."
-                )
+                hint = f"Restore the file from a backup, or keep only its first {number} lines."
+                raise LedgerDamaged(text, hint)
             break
-        record, last = found
+        record, last = parsed
         records.append(record)
         end += len(line) + 1
     return records, last, end
 
 
+def _has_good_line(lines: list[bytes]) -> bool:
+    """Return whether a line fits the hash that the line before it names."""
+    for before, line in pairwise(lines):
+        head = _HEAD.match(before)
+        if _parse_line(line, head[2] if head else b"") is not None:
+            return True
+    return False
+
+
 def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
+    """Return the record of a line and its hash, None for a line that is damaged.
+
+    last: the hash of the line before.
+    """
     # A half line fails here or by its length, long before its hash is computed.
     head = _HEAD.match(line)
     if head is None or not line.endswith(b"}"):
@@ -230,10 +237,10 @@ def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
         record = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError):
         return None
-    is_record = isinstance(record, dict) and all(
-        isinstance(record.get(key), str) for key in ("type", "at")
-    )
-    return (record, head[2]) if is_record else None
+    if not isinstance(record, dict):
+        return None
+    has_fields = all(isinstance(record.get(key), str) for key in ("type", "at"))
+    return (record, head[2]) if has_fields else None
 
 
 P = ParamSpec("P")
@@ -248,7 +255,7 @@ DAMAGE_ERRORS = (
     ArithmeticError,
     RecursionError,
 )
-"""The errors of reading a value that is missing or of another type."""
+"""Errors of reading a value that is missing or of another type."""
 
 
 def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
@@ -264,13 +271,10 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except DAMAGE_ERRORS as error:
-            text = (
-                f"The run's folder holds what no run writes ({type(error).__name__}: "
-                f"{ascii(str(error)[:80])})."
-            )
-            raise LedgerDamaged(
-                text, "Restore the folder from a backup, or start a new run."
-            ) from error
+            cause = f"{type(error).__name__}: {ascii(str(error)[:80])}"
+            text = f"The run's folder holds what no run writes ({cause})."
+            hint = "Restore the folder from a backup, or start a new run."
+            raise LedgerDamaged(text, hint) from error
 
     return read
 
@@ -283,19 +287,25 @@ EVOLVE_DIR = "evolve"
 
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _QUESTION = re.compile(r"[a-z0-9-]{1,64}")
-# Seconds that a driver may take to start, where the id of its process is unknown.
+
 _START_GRACE = 30.0
-_LONGEST_START = 3_600.0  # seconds; later another process may have the id
-_ASK_TIMEOUT = 5.0  # seconds that one check whether a run is driven waits for another check
+"""Seconds that a driver may take to start, where the id of its process is unknown."""
+
+# Later another process may have the id.
+_LONGEST_START = 3_600.0
+"""Seconds that a driver may take to start, where its process is there."""
+
+_ASK_TIMEOUT = 5.0
+"""Seconds for which one check whether a run is driven waits for another check."""
 
 
-def _runs(process: bytes) -> bool:
+def _is_running(process: bytes) -> bool:
     """Return whether a process has this id."""
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, OverflowError):
         return False
-    # It belongs to another account.
+    # A process of another account may not be signalled.
     except OSError:
         return True
     return True
@@ -323,27 +333,25 @@ class RunDirectory:
         """Store a text and return its sha256, by which a record names it."""
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         name = hashlib.sha256(raw).hexdigest()
-        place = self.path / "artifacts" / name
-        # The name is its hash, so the same text is there already.
-        if not place.exists():
-            _write_durably(place, raw)
+        path = self.path / "artifacts" / name
+        # The name is its hash, so a file of this name holds the same text.
+        if not path.exists():
+            _write_durably(path, raw)
         return name
 
     def read_artifact(self, name: str) -> bytes:
-        """Return what `keep` stored.
+        """Return the bytes that `store_artifact` stored.
 
-        Raises NotFound, or LibraryCorrupt when the bytes do not have this hash.
+        Raises NotFound, LibraryCorrupt where the bytes do not have this hash.
         """
         try:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
-            raise NotFound(
-                f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?"
-            ) from None
+            text = f"Run {self.id} has no artefact {name[:12]}."
+            raise NotFound(text, "Was its folder changed by hand?") from None
+        is_whole = hashlib.sha256(data).hexdigest() == name
         # A purge rewrites artefacts and lists the new hashes.
-        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(
-            f"artifacts/{name}", data
-        ):
+        if not is_whole and not self._is_purged(f"artifacts/{name}", data):
             raise LibraryCorrupt(
                 f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run."
             )
@@ -358,42 +366,36 @@ class RunDirectory:
             return False
         key = (file, hashlib.sha256(data).hexdigest())
         try:
-            return any(
-                (record["file"], record["after"]) == key
-                for record in [json.loads(line) for line in lines]
-            )
+            records = [json.loads(line) for line in lines]
+            return any((record["file"], record["after"]) == key for record in records)
         except (ValueError, TypeError, LookupError, RecursionError):
-            raise LibraryCorrupt(
-                f"purged.jsonl of run {self.id} was changed.", "Start a new run."
-            ) from None
+            text = f"purged.jsonl of run {self.id} was changed."
+            raise LibraryCorrupt(text, "Start a new run.") from None
 
     def store_json(self, value: Any) -> str:
-        """Store a value as JSON and return its name."""
+        """Store a value as JSON and return its sha256."""
         return self.store_artifact(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
     def read_json(self, name: str) -> Any:
-        """Return a value that `keep_json` stored. Raises as `kept`."""
+        """Return a value that `store_json` stored. Raises as `read_artifact`."""
         return json.loads(self.read_artifact(name))
 
     def store_program(self, program: Program) -> None:
         """Store a program under its digest."""
-        place = self.path / "programs" / f"{program.digest}.json"
-        if not place.exists():
-            _write_durably(place, program_to_json(program))
+        path = self.path / "programs" / f"{program.digest}.json"
+        if not path.exists():
+            _write_durably(path, program_to_json(program))
 
     def program(self, digest: str) -> Program:
         """Return a stored program. Raises NotFound, LibraryCorrupt."""
         try:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
-            raise NotFound(
-                f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`"
-            ) from None
+            text = f"Run {self.id} has no program {digest[:12]}."
+            raise NotFound(text, "`evolvable evolve report`") from None
         if self._is_purged(f"programs/{digest}.json", data):
-            raise NotFound(
-                f"Program {digest[:12]} of run {self.id} held what a person purged.",
-                "Start a new run.",
-            )
+            text = f"Program {digest[:12]} of run {self.id} held what a person purged."
+            raise NotFound(text, "Start a new run.")
         program = program_from_json(data)
         if program.digest != digest:
             raise LibraryCorrupt(
@@ -402,7 +404,7 @@ class RunDirectory:
         return program
 
     def write_answer(self, question: str, answer: Any) -> None:
-        """Write an answer for the driver, who records it in the ledger."""
+        """Write an answer for the driver, which records it in the ledger."""
         # The id becomes a part of a path.
         if not _QUESTION.fullmatch(question):
             text = f"{ascii(question[:80])} is no id of a question."
@@ -410,11 +412,11 @@ class RunDirectory:
         self.write_file(f"answers/{question}.json", json.dumps(answer).encode("ascii"))
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Write a file of the run, below its folder."""
+        """Write a file of the run. path: below its folder."""
         _write_durably(self.path / path, data)
 
     def answer(self, question: str) -> dict[str, Any] | None:
-        """Return the answer to a question, None without one or when it is no object."""
+        """Return the answer to a question, None without one or where it is no object."""
         try:
             answer = json.loads((self.path / "answers" / f"{question}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -427,7 +429,7 @@ class RunDirectory:
         return (self.path / "stop").exists()
 
     def request_stop(self, is_wanted: bool) -> None:
-        """Ask the driver to stop at the next record, or take that back."""
+        """Ask the driver to stop at the next record, or with `is_wanted` False take that back."""
         self._set_flag("stop", is_wanted)
 
     def mark_driver_starting(self, expected: bool, process: int = 0) -> None:
@@ -456,14 +458,12 @@ class RunDirectory:
         """Whether a process drives the run now."""
         # The check takes the driver's lock for a moment, also in the process that has just driven.
         # One check at a time, so that no check takes another one for a driver.
+        ask_lock = FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False)
         with contextlib.ExitStack() as locks:
-            # The process of another check was stopped while it held the lock.
+            # After the timeout the check goes on without the lock: the process of another check was
+            # stopped while it held it.
             with contextlib.suppress(Timeout):
-                locks.enter_context(
-                    FileLock(
-                        self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False
-                    )
-                )
+                locks.enter_context(ask_lock)
             try:
                 locks.enter_context(self.driver_lock().acquire(timeout=0))
             except Timeout:
@@ -472,10 +472,10 @@ class RunDirectory:
 
     @property
     def is_driver_starting(self) -> bool:
-        """Whether a driver was started and does not drive yet. Without this a run just begun would
-        look abandoned.
+        """Whether a driver was started and does not drive yet.
 
-        On a busy machine a start takes long, so it counts as long as the process is there.
+        Without it a run that was just begun would look abandoned. On a busy machine a start takes
+        long, so it counts as long as the process is there.
         """
         try:
             flag = self.path / "starting"
@@ -483,25 +483,25 @@ class RunDirectory:
         except OSError:
             return False
         if process.isdigit() and os.name != "nt":  # on Windows `os.kill` with 0 would end it
-            return age < _LONGEST_START and _runs(process)
+            return age < _LONGEST_START and _is_running(process)
         return age < _START_GRACE
 
 
-def _write_durably(place: Path, data: bytes) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _write_durably(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Nothing may be written through a link to a place outside of the run.
-    if place.parent.is_symlink():
+    if path.parent.is_symlink():
         raise LibraryCorrupt(
-            f"{place.parent} is a symbolic link.", "Replace it by a folder of its own."
+            f"{path.parent} is a symbolic link.", "Replace it by a folder of its own."
         )
     # A name of its own for each writer: two of them may write the same file at once.
-    draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(3)}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with draft.open("wb") as file:
         file.write(data)
         file.flush()
         # Before the rename: after a power cut the name must not lead to an empty file.
         os.fsync(file.fileno())
-    os.replace(draft, place)
+    os.replace(draft, path)
 
 
 def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirectory:
@@ -520,18 +520,17 @@ def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirector
 
 
 def find_run(home: Path, run: str | None, kind: str = EVOLVE_DIR) -> RunDirectory:
-    """Return the run with this id or an unambiguous beginning of it; without one the newest.
+    """Return the run with this id or an unambiguous beginning of it, with None the newest.
 
     Raises NoSuchRun.
     """
     ids = [folder.id for folder in iter_runs(home, kind)]
-    found = [id_ for id_ in ids if id_.startswith(run)] if run else ids[:1]
-    if len(found) != 1:
-        what = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
-        raise NoSuchRun(
-            what, f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one."
-        )
-    return RunDirectory(home / kind / found[0])
+    matches = [id_ for id_ in ids if id_.startswith(run)] if run else ids[:1]
+    if len(matches) != 1:
+        text = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
+        hint = f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one."
+        raise NoSuchRun(text, hint)
+    return RunDirectory(home / kind / matches[0])
 
 
 def iter_runs(home: Path, kind: str = EVOLVE_DIR) -> Iterator[RunDirectory]:
@@ -542,9 +541,9 @@ def iter_runs(home: Path, kind: str = EVOLVE_DIR) -> Iterator[RunDirectory]:
 
 
 def _has_begun(path: Path) -> bool:
-    """Return whether a run was begun here: its first record is whole.
+    """Return whether the ledger of a run has its first record.
 
-    Its folder is made before that.
+    The folder of a run is made before that.
     """
     if not _RUN.fullmatch(path.name) or path.is_symlink():
         return False

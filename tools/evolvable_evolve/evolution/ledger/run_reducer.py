@@ -26,7 +26,8 @@ from evolvable_evolve.evolution.ledger.run_state import (
 from evolvable_evolve.evolution.statistics import EQUAL_SHARES, pool_estimates, read_estimates
 from evolvable_evolve.evolution.task import ModelUsage, TrialOutcome
 
-_WHOLE = ""  # the whole record in place of one of its fields
+_WHOLE = ""
+"""Stands for the whole record in place of one of its fields."""
 
 _FIELDS: Mapping[str, Mapping[str, str]] = {
     "preflight": {"preflight": _WHOLE},
@@ -43,8 +44,8 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
     "watched": {"watched": _WHOLE},
     "stopped": {"stopped": "why"},
 }
-"""By the type of a record: the fields of the state that it sets, and the field of the record that
-each is.
+"""By the type of a record the fields of the state that it sets, each with the field of the record
+that it is set to.
 """
 
 _PHASES = {
@@ -59,7 +60,7 @@ _PHASES = {
 def apply_record(state: RunState, record: LedgerRecord) -> None:
     """Change the state by one record.
 
-    One of an unknown type, which a newer version may write, changes nothing.
+    A record of an unknown type, which a newer version may write, changes nothing.
     """
     kind = record["type"]
     if kind in ITERATION_RECORDS:
@@ -86,8 +87,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "structure":
             _decide_structure(state, record)
         case "judge" | "gradient" | "signals":
-            of_kind = {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}
-            of_kind[kind].append(record)
+            lists = {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}
+            lists[kind].append(record)
         case "stage":
             state.stages.append(record)
             state.preflight = {**state.preflight, "estimate": record["forecast"]}
@@ -157,18 +158,12 @@ def _take_answer(state: RunState, record: LedgerRecord) -> None:
     usage = ModelUsage(
         record["input_tokens"], record["output_tokens"], record["calls"], record["cost"]
     )
-    state.spend(f"role:{record['role']}", _spending(usage))
+    state.spend(f"role:{record['role']}", _make_spending(usage))
 
 
-def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
-    return RunSpending(
-        **asdict(usage)
-        | {
-            "cost": usage.cost or 0.0,
-            "unpriced": int(usage.cost is None),
-        }
-        | more
-    )
+def _make_spending(usage: ModelUsage, **more: Any) -> RunSpending:
+    prices = {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)}
+    return RunSpending(**asdict(usage) | prices | more)
 
 
 def _begin(state: RunState, record: LedgerRecord) -> None:
@@ -184,7 +179,7 @@ def _begin(state: RunState, record: LedgerRecord) -> None:
 
 
 def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
-    """Add a trial that ended: newly run, found in the cache, or failed for want of
+    """Add a trial that ended to the bill: newly run, found in the cache, or failed for want of
     infrastructure.
     """
     trial: Any = record["trial"]
@@ -193,14 +188,14 @@ def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
         state.spend(purpose, RunSpending(cached=1))
         return
     if "judging" in trial:
-        state.spend(JUDGE_PURPOSE, _spending(ModelUsage(**trial["judging"])))
+        state.spend(JUDGE_PURPOSE, _make_spending(ModelUsage(**trial["judging"])))
     outcome = TrialOutcome(trial["outcome"])
     ended = {
         "trials": int(outcome.counts),
         "trouble": int(outcome is TrialOutcome.INFRA_ERROR),
         "wall": trial["wall"],
     }
-    state.spend(purpose, _spending(ModelUsage(**trial["usage"]), **ended))
+    state.spend(purpose, _make_spending(ModelUsage(**trial["usage"]), **ended))
 
 
 def _add_candidate(state: RunState, record: LedgerRecord) -> None:
@@ -221,17 +216,19 @@ def _decide_structure(state: RunState, record: LedgerRecord) -> None:
         state.pass_gate("structure", {**record, "candidate": "", "passed": True})
 
 
-# A child differs by one edit, so its results say something of its parent, but less than the
+# A child differs by one edit, so its results are evidence of its parent, but weaker than the
 # parent's own.
 REJECTED_WEIGHT = 0.5
 """The weight of a trial of a rejected candidate in its parent's score."""
 
 
 def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
-    """Update the estimates of the best program by a comparison: a rejected child says something of
-    its parent too.
+    """Update the estimates of the best program by a comparison.
+
+    accepted: whether the child is the best program from now on. The results of a rejected child
+    count for its parent, with less weight.
     """
-    child, parent = (read_estimates(measured[name]) for name in ("child", "parent_now"))
+    child, parent = read_estimates(measured["child"]), read_estimates(measured["parent_now"])
     if accepted or measured["fresh_parent"]:
         state.measured_at = measured.get("at", 0.0)
     if accepted:
@@ -246,16 +243,12 @@ def _decide(state: RunState, record: LedgerRecord) -> None:
     if "child" in state.step.get("measured", {}):
         _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
     rolled = state.step.get("rolled", {})
-    state.batched.update(
-        [
-            *rolled.get("scores", ()),
-            *rolled.get("missing", ()),
-        ]
-    )
+    state.batched.update([*rolled.get("scores", ()), *rolled.get("missing", ())])
     state.iterations.append(record)
     state.frontier, state.step = tuple(record["frontier"]), {}
     state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
-    if digest and state.candidates[digest].decision is None:  # a duplicate keeps its first decision
+    # A duplicate keeps its first decision.
+    if digest and state.candidates[digest].decision is None:
         bill = state.bill
         state.update(
             digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost
@@ -306,15 +299,15 @@ class Journal:
     """The ledger of a run together with the state after its records."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._state, self._seen = ledger, RunState(), 0
+        self._ledger, self._state, self._applied = ledger, RunState(), 0
 
     @property
     def state(self) -> RunState:
-        """Return the state after all records so far."""
+        """The state after all records so far."""
         # Only the records since the last call: folding all of them each time would be quadratic.
-        for record in self._ledger.records[self._seen :]:
+        for record in self._ledger.records[self._applied :]:
             apply_record(self._state, record)
-        self._seen = len(self._ledger.records)
+        self._applied = len(self._ledger.records)
         return self._state
 
     def note(self, type: str, **fields: Any) -> LedgerRecord:

@@ -12,20 +12,14 @@ JUDGE_PURPOSE = "role:judge"
 """The purpose on the bill under which judges are counted, in calibration as in trials."""
 
 ITERATION_RECORDS = (
-    "selected",
-    "rolled",
-    "structure",
-    "proposed",
-    "built",
-    "checked",
-    "screened",
-    "measured",
+    *("selected", "rolled", "structure", "proposed"),
+    *("built", "checked", "screened", "measured"),
 )
 """The records of one iteration, in order; `decided` ends it."""
 
 
 class RunPhase(StrEnum):
-    """How far a run is. Each phase begins with one record, and a run never goes back."""
+    """The phase of a run. Each phase begins with one record, and a run never goes back."""
 
     NEW = "new"
     CHECKED = "checked"
@@ -36,7 +30,7 @@ class RunPhase(StrEnum):
 
 
 class CandidateDecision(StrEnum):
-    """What the search decided on a candidate.
+    """The decision of the search on a candidate.
 
     Only ADMITTED joins the frontier, and is provisional there.
     """
@@ -55,12 +49,12 @@ class CandidateDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """Sum of what was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls
-    and trials without one.
+    """A sum of spending.
 
-    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an
-    infrastructure error. calls: of models, by trials, proposer models and judges. wall: seconds of
-    trials, added up.
+    trials: newly run and counted. cached: found in the cache, and not paid again. trouble: ended in
+    an infrastructure error. calls: of models, by trials, proposer models and judges. cost: US
+    dollars of all calls and trials that have a price. unpriced: how many have none. wall: the sum
+    of the seconds of trials.
     """
 
     trials: int = 0
@@ -82,13 +76,13 @@ class RunSpending:
         return RunSpending(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it with the sum of the tokens."""
+        """Return all fields, with the sum of the tokens."""
         return asdict(self) | {"tokens": self.tokens}
 
 
 # A sum and not `fmean`, which raises for no values.
 def mean(values: Iterable[float]) -> float | None:
-    """Return the mean, None of nothing."""
+    """Return the mean, None without values."""
     numbers = list(values)
     return sum(numbers) / len(numbers) if numbers else None
 
@@ -97,12 +91,12 @@ def mean(values: Iterable[float]) -> float | None:
 class RunCandidate:
     """One program that the search made, or the base (iteration 0), with its measurements.
 
-    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. answers: training
-    tasks it was made for. changed: refs of the parts that differ from the first parent's. scores,
-    parent_scores: validation, task -> mean over repeats, measured in one batch with the first
-    parent's. missing: tasks without a counted outcome. fixed, broken: tasks that got better or
-    worse than the parent's. size: bytes of all parts. evaluations, cost: spent in the whole run
-    until this was decided.
+    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. changed: refs of the
+    parts that differ from the first parent's. scores: validation scores by task, means over
+    repeats. parent_scores: those of the first parent, measured in one batch with them. missing:
+    tasks without a counted outcome. fixed, broken: tasks that got better or worse than the
+    parent's. size: bytes of all parts. evaluations, cost: spent in the whole run until this was
+    decided. answers: training tasks that it was made for.
     """
 
     digest: str
@@ -176,10 +170,10 @@ class GateEntry:
 
 @dataclass
 class RunState:
-    """State of a run after its records. Made by `fold_records` alone; nothing else changes it.
+    """The state of a run after its records. Only `fold_records` and `Journal` make and change it.
 
-    label: what its figures are. fingerprint: of the executor. canary: the same once its canary has
-    passed. merged: runs whose finalists are tried as one, with these. settings: as the run was
+    label: the kind of its figures. fingerprint: of the executor. canary: the same once its canary
+    has passed. merged: runs whose finalists are tried as one, with these. settings: as the run was
     started with. tasks: id -> (split, category). tests: how many are sealed. exploratory: there are
     too few for a claim. pilots: pilot records so far. preflight, calibration, confirmed, verdict,
     preferred, adoption, watched: those records, empty before. step: the records of the iteration
@@ -189,7 +183,7 @@ class RunState:
     screen, val, confirm, test) and by role (`role:proposer`, `role:builder`). looks: the number of
     this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
     often each stage of the test runs its tasks, and stage_shares which share of them it has, as
-    fixed before it was opened. stopped: why the run stands still. ended: why the search ended.
+    fixed before it was opened. stopped: why the run was stopped. ended: why the search ended.
     judges: the calibrations of the judges, one for each rubric. held: candidates that a person has
     to see before they run, by digest. allowed: the person's decisions on them. estimates: of the
     best program by task: its mean score and the weight of it in trials; only the greedy optimizer

@@ -1,7 +1,7 @@
 """The optimizers, each a composition of reflect, select and improve over the same gate, budget,
 ledger and test.
 
-Begin with `open_optimizer`, which finds one by name, and `Optimizer`, what it can do.
+Begin with `open_optimizer`, which opens one by its name, and `Optimizer`, its operators.
 """
 
 from evolvable_store import late_names
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = late_names(
         __name__,
-        {
-            "optimizer": "Optimizer compose_step open_gate open_optimizer",
-        },
+        {"optimizer": "Optimizer compose_step open_gate open_optimizer"},
     )
 
 __all__ = ["Optimizer", "compose_step", "open_gate", "open_optimizer"]

@@ -39,17 +39,15 @@ from evolvable_evolve.evolution.statistics import (
 
 # Few trials drop an edit that is plainly worse. One task that came out better is enough to go on.
 SCREEN_SIZE = 3
-"""The number of the parent's failures, and of its passes, that run first where
-validation is large.
-"""
+"""The parent's failures, and as many of its passes, that run first where validation is large."""
 
-# The best of many measurements is too good by selection, and a second one corrects that.
+# The best of many measurements is too good by selection, which a second one corrects.
 REMEASURED_BEST = 2
-"""How many of the best are measured once more before one of them is the finalist."""
+"""Members that are measured once more before one of them is the finalist."""
 
 
 class AdmissionResult(StrEnum):
-    """Result of offering a program to a frontier, in words."""
+    """The result of an offer to a frontier, in words."""
 
     ADMITTED = "it was admitted"
     NOT_BETTER = "not better than its parent"
@@ -97,8 +95,7 @@ class Frontier:
         full = (*self.members, child)
         if len(full) <= self.capacity:
             return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
-        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it
-        # out.
+        # The child must beat the worst outright: one as good and no smaller does not replace it.
         worst = min(self.members, key=lambda member: member.rank, default=None)
         if worst is None or child.rank <= worst.rank:
             return FrontierOffer(self, AdmissionResult.BEHIND)
@@ -107,7 +104,7 @@ class Frontier:
 
 
 async def _calibrate(run: RunContext) -> None:
-    """Take the run to CALIBRATED.
+    """Measure the base and the arm without skills, and take the run to CALIBRATED.
 
     Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped.
     """
@@ -120,63 +117,52 @@ async def _calibrate(run: RunContext) -> None:
     arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
     if base.parts:
         arms.append((NO_SKILL, 0))
-    trials = await run.measure(
-        [(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val"
-    )
-    first = mean_scores([trial for trial in trials if trial.repeat < settings.repeats], base.digest)
-    again = mean_scores(
-        [trial for trial in trials if trial.repeat == settings.repeats], base.digest
-    )
+    requests = [(arm, task, repeat) for task in run.val for arm, repeat in arms]
+    trials = await run.measure(requests, "calibrate/val")
+    used = [trial for trial in trials if trial.repeat < settings.repeats]
+    further = [trial for trial in trials if trial.repeat == settings.repeats]
+    first, again = mean_scores(used, base.digest), mean_scores(further, base.digest)
     both = [task.id for task in run.val if task.id in first and task.id in again]
-    differ = [task for task in both if first[task] != again[task]]
-    noise = len(differ) / len(both) if both else 0.0
+    noise = discordance = 0.0
+    if both:
+        noise = abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
+        discordance = sum(first[task] != again[task] for task in both) / len(both)
+    sealed = run.sealed
+    design = PowerDesign.of(
+        sealed.size, settings.staged_repeats, look=sealed.look, noise=discordance
+    )
     run.note(
         "calibrated",
         scores=first,
         again=again,
         no_skill=mean_scores(trials, NO_SKILL.digest),
         missing=[task.id for task in run.val if task.id not in first],
-        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
-        if both
-        else 0.0,
-        discordance=noise,
-        mde=smallest_gain(
-            PowerDesign.of(
-                run.sealed.size, settings.staged_repeats, look=run.sealed.look, noise=noise
-            )
-        ),
-        look=run.sealed.look,
+        noise=noise,
+        discordance=discordance,
+        mde=smallest_gain(design),
+        look=sealed.look,
     )
 
 
 def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
     """Return the plan of a search whose rounds each measure a batch and validation."""
     settings, val, test = run.settings, len(run.val), run.sealed.size
-    search, calibration = (
-        batch * (1 + settings.rollouts) + settings.repeats * val,
-        (settings.repeats + 2) * val,
-    )
+    calibration = (settings.repeats + 2) * val
+    search = batch * (1 + settings.rollouts) + settings.repeats * val
     last = 2 * val + 3 * settings.staged_repeats * test
     if run.state.exploratory:
         drawn = sum(narrow_sizes(val, test))
         last = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
-    low, high = (
-        calibration + rounds * search + last
-        for rounds in (min(1, settings.proposals), settings.proposals)
-    )
-    return EvaluationPlan(
-        low,
-        high,
-        high,
-        2 * val + 3 * (batch + val) + 2 * test,
-    )
+    low = calibration + min(1, settings.proposals) * search + last
+    high = calibration + settings.proposals * search + last
+    return EvaluationPlan(low, high, high, 2 * val + 3 * (batch + val) + 2 * test)
 
 
 async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
-    """Return the result of the static gate, then of a small sample, then of validation in pairs
-    with the parent.
+    """Return the result of the static gate, of a small sample, or of validation in pairs with the
+    parent: of the first that decides.
 
-    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped,
+    Each of them runs once, and later calls read its record. Raises BudgetSpent, RunStopped,
     NeedsPerson.
     """
     why, decision = acceptance.check_before_running(run, candidate, against)
@@ -185,11 +171,9 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
     if decision is not None:
         return EvaluationResult(candidate, against, False, None, why, decision)
     record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
-    if record.get("tampered"):
-        return EvaluationResult(
-            candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED
-        )
-    # Every task of val has to be named, so that a missing one counts against the coverage.
+    if tampered := record.get("tampered"):
+        decision = CandidateDecision.TAMPERED
+        return EvaluationResult(candidate, against, False, None, tampered, decision)
     pairs = _pair_means(run, record["parent_scores"], record["scores"])
     if pairs.coverage < run.settings.coverage:
         why = f"only {pairs.coverage:.0%} of validation counted on both sides"
@@ -202,46 +186,38 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
 def _pair_means(
     run: RunContext, before: Mapping[str, float], after: Mapping[str, float]
 ) -> PairedScores:
-    first, second = (
-        {task: [score] for task, score in scores.items()} for scores in (before, after)
-    )
+    first = {task: [score] for task, score in before.items()}
+    second = {task: [score] for task, score in after.items()}
+    # With all tasks of validation, so that a missing one counts against the coverage.
     return pair_scores(first, second, [task.id for task in run.val])
 
 
 async def _screen(
     run: RunContext, candidate: Program, against: Program
 ) -> tuple[str, CandidateDecision | None]:
+    """Return the result of a small sample in words, and the decision, None to go on."""
     state = run.state
     record = state.step.get("screened")
     if record is None:
         before = state.candidates[against.digest].scores
         measured, bar = [task for task in run.val if task.id in before], run.settings.fail_below
-        failed, passing = (
-            [task for task in measured if (before[task.id] < bar) is fails]
-            for fails in (True, False)
-        )
+        failed = [task for task in measured if before[task.id] < bar]
+        passing = [task for task in measured if before[task.id] >= bar]
         sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
-        trials = await run.measure(
-            [(candidate, task, 0) for task in sample], f"screen/{state.iteration}"
-        )
+        requests = [(candidate, task, 0) for task in sample]
+        trials = await run.measure(requests, f"screen/{state.iteration}")
         after = mean_scores(trials)
         if why := acceptance.tampering_reason(trials):
             return why, CandidateDecision.TAMPERED
-        fixed = [
-            task.id for task in sample if task.id in after and after[task.id] > before[task.id]
-        ]
-        broken = [
-            task.id for task in sample if task.id in after and after[task.id] < before[task.id]
-        ]
-        # A sample is too small to reject an edit that changes nothing.
-        passed = bool(fixed) or not broken
-        why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
+        changes = [after[task.id] - before[task.id] for task in sample if task.id in after]
+        fixed, broken = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
         record = run.note(
             "screened",
             iteration=state.iteration,
             candidate=candidate.digest,
-            passed=passed,
-            why=why,
+            # A sample is too small to reject an edit that changes no result.
+            passed=fixed > 0 or not broken,
+            why=f"of {len(sample)} tasks {fixed} better, {broken} worse",
         )
     return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
 
@@ -249,6 +225,7 @@ async def _screen(
 async def _measure_pairs(
     run: RunContext, candidate: Program, against: Program
 ) -> Mapping[str, Any]:
+    """Measure a candidate and its parent on validation, and return the record of the result."""
     number = run.state.iteration
     repeats = range(run.settings.repeats)
     # The parent is measured again beside the candidate, so that a drift of the executor favours
@@ -290,16 +267,14 @@ def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitRe
     offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
     why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
     decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-    record_decision(
-        run, decision, why, digest, tuple(member.digest for member in offer.frontier.members)
-    )
-    return CommitResult(
-        evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why
-    )
+    members = tuple(member.digest for member in offer.frontier.members)
+    record_decision(run, decision, why, digest, members)
+    program = evaluated.candidate if offer.admitted else evaluated.against
+    return CommitResult(program, offer.admitted, why)
 
 
 def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Keep one program, replaced by a better one: the commit of the reflection optimizer."""
+    """Replace the one program by a better one: the commit of the reflection optimizer."""
     committed = commit_if_better(evaluated)
     not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
@@ -320,33 +295,29 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
     better = [
         candidate
         for candidate in state.members
-        if candidate.digest != state.base and _mean_gain(candidate.scores, base.scores) > 0
+        if candidate.digest != state.base and _average_gain(candidate.scores, base.scores) > 0
     ]
-    best = sorted(
-        better, key=lambda candidate: (candidate.rank, -candidate.iteration), reverse=True
-    )[:REMEASURED_BEST]
+    better.sort(key=lambda candidate: (candidate.rank, -candidate.iteration), reverse=True)
+    best = better[:REMEASURED_BEST]
     if not best:
         return None
-    # A repeat that no comparison used, so that nothing comes from the cache.
+    # A repeat that no comparison used, so that no trial comes from the cache.
     fresh = run.settings.repeats + 1
     arms = [run.base, *(run.program(candidate.digest) for candidate in best)]
-    trials = await run.measure(
-        [(arm, task, fresh) for task in run.val for arm in arms], "confirm/val"
-    )
+    requests = [(arm, task, fresh) for task in run.val for arm in arms]
+    trials = await run.measure(requests, "confirm/val")
     anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
     # A continued run has the record already.
     if not state.confirmed:
         run.note("confirmed", scores=anew)
     pooled = {
-        candidate.digest: _pool_scores(
-            candidate.scores, anew[candidate.digest], run.settings.repeats
-        )
-        for candidate in (base, *best)
+        digest: _pool_scores(state.candidates[digest].scores, scores, run.settings.repeats)
+        for digest, scores in anew.items()
     }
     standing = [
         candidate
         for candidate in best
-        if _mean_gain(pooled[candidate.digest], pooled[base.digest]) > 0
+        if _average_gain(pooled[candidate.digest], pooled[base.digest]) > 0
     ]
     if not standing:
         return None
@@ -354,22 +325,20 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
         standing, key=lambda candidate: (fmean(pooled[candidate.digest].values()), -candidate.size)
     )
     # The gain of the first measurement, as the other gates report it.
-    return finalist, _mean_gain(finalist.scores, base.scores)
+    return finalist, _average_gain(finalist.scores, base.scores)
 
 
 def _pool_scores(
-    selected: Mapping[str, float], anew: Mapping[str, float], repeats: int
+    selected: Mapping[str, float], confirmed: Mapping[str, float], repeats: int
 ) -> dict[str, float]:
-    both = {**anew, **selected}
-    return {
-        task: (selected[task] * repeats + anew[task]) / (repeats + 1)
-        if task in selected and task in anew
-        else score
-        for task, score in both.items()
-    }
+    """Return the means over both. repeats: those of `selected`; `confirmed` has one."""
+    pooled = {**confirmed, **selected}
+    for task in selected.keys() & confirmed.keys():
+        pooled[task] = (selected[task] * repeats + confirmed[task]) / (repeats + 1)
+    return pooled
 
 
-def _mean_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
+def _average_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
     """Return the mean difference over the tasks that both have, 0 where there are none."""
     return fmean([after[task] - before[task] for task in after if task in before] or [0.0])
 

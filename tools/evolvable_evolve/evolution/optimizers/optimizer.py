@@ -1,5 +1,4 @@
-"""Optimizers: what each brings to the loop, how one is opened by its name, and the gate that it
-cannot replace.
+"""An optimizer: its operators, how it is opened by its name, and the gate that it cannot replace.
 
 Here is also the default, greedy.
 """
@@ -29,12 +28,13 @@ from evolvable_store.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """The operators of an optimizer up to a changed program, and where each round starts from.
+    """The operators of an optimizer up to a changed program, and how the parent of a round is
+    chosen.
 
     reflect, select, build: bound to a run; `build` records its program with
     `search_operators.record_candidate`. fresh_only: the training batch changes only after an edit
-    was accepted, because a rejected one changed nothing. converged: returns why no further round is
-    worth it, '' while one is.
+    was accepted, because a rejected one changed nothing. converged: returns why the search ends
+    here, '' while it goes on.
     """
 
     reflect: Reflect[Sequence[Evidence], Any]
@@ -64,10 +64,10 @@ def open_gate(run: RunContext) -> SearchGate:
 def _load_target(optimizer: str, target: str) -> Any:
     """Return the object of a target MODULE:NAME.
 
-    It is imported by name: a run needs one optimizer and its gate.
+    It is imported by name, because a run needs only one optimizer and its gate.
     """
     module, _, name = target.partition(":")
-    # Another package may name what is not there any more.
+    # Another package may register a target that it no longer has.
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -98,14 +98,17 @@ def greedy(run: RunContext) -> Optimizer:
 def plan_edits(run: RunContext, strategy: ParentStrategy, *, fresh_only: bool = False) -> Optimizer:
     """Return an optimizer that asks a proposer for a plan of edits, or of mode `structure`."""
     if run.settings.mode == STRUCTURE_MODE:
-        operators = structure_round.reflect, structure_round.select, structure_round.build
-    else:
-        operators = (
-            search_operators.reflect,
-            search_operators.select_intents,
-            search_operators.build,
+        return Optimizer(
+            partial(structure_round.reflect, run),
+            partial(structure_round.select, run),
+            partial(structure_round.build, run),
+            strategy,
+            fresh_only,
         )
-    reflect, select, build = operators
     return Optimizer(
-        partial(reflect, run), partial(select, run), partial(build, run), strategy, fresh_only
+        partial(search_operators.reflect, run),
+        partial(search_operators.select_intents, run),
+        partial(search_operators.build, run),
+        strategy,
+        fresh_only,
     )

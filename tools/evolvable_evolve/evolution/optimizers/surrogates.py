@@ -1,9 +1,9 @@
 """The surrogates of Reinforce++ and GRPO as Autogenesis defines them (arXiv 2604.15034, E.3.6 and
 E.3.7).
 
-Pure functions. They describe how far an answer moved and how it was rewarded, and decide nothing:
-an objective is largest for a good answer that equals the one before, so a search by it would reward
-standing still.
+All functions are pure. They describe how far an answer moved and how it was rewarded, and decide
+nothing. An objective is largest for a good answer that equals the one before, so a search by it
+would reward answers that do not change.
 """
 
 import math
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 EPSILON = 0.2
-"""ε: by how much a ratio may leave 1 before it is clipped."""
+"""ε: the distance from 1 beyond which a ratio is clipped."""
 
 BETA = 0.01
-"""β: the weight of the penalty for leaving the reference answer."""
+"""β: the weight of the penalty for an answer that is unlike the reference."""
 
 EPSILON_0 = 1e-8
 """ε0: the least similarity whose logarithm is taken."""
 
 LEAST_VARIANCE = 1e-8
-"""The variance of rewards up to which they count as equal, and are divided by 1."""
+"""The variance up to which rewards count as equal; their deviation is then taken as 1."""
 
 MAX_TOKENS = 4_000
 """Tokens of an answer that are compared, from its beginning."""
@@ -37,20 +37,20 @@ def tokenize(text: str) -> list[str]:
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the Levenshtein distance of two sequences of tokens.
 
-    The bit-parallel algorithm of Myers (1999) in the form of Hyyrö (2003): exact, and one addition
-    of long integers for each token, so two answers of 4,000 tokens take some hundredths of a
-    second. Written here because the libraries for it are compiled, and nothing else needs them.
+    It is the bit-parallel algorithm of Myers (1999) in the form of Hyyrö (2003), which is exact and
+    has one addition of long integers for each token. It is written here because the libraries for
+    it are compiled, and nothing else needs them.
     """
     if not first or not second:
         return len(first) + len(second)
-    # By token, the positions in `one`, one bit each.
+    # By token, its positions in `first`, one bit each.
     places: dict[str, int] = {}
     for at, token in enumerate(first):
         places[token] = places.get(token, 0) | 1 << at
     size, last = len(first), 1 << len(first) - 1
     whole = (1 << size) - 1
-    # Bits of a column of the distance table: where it rises and where it falls by one. `distance`
-    # is its last cell.
+    # A column of the table of distances as two sets of bits: the cells at which it rises and at
+    # which it falls by one. `distance` is its last cell.
     plus, minus, distance = whole, 0, size
     for token in second:
         here = places.get(token, 0)
@@ -79,7 +79,11 @@ def text_similarity(first: str, second: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReinforceSignal:
-    """The signal of one answer in Reinforce++: A, π, clipped π, J, with what A was made from."""
+    """The signal of one answer in Reinforce++.
+
+    advantage: A, made from the reward, the similarity to the reference and the penalty. ratio: π.
+    clipped: π clipped. objective: J.
+    """
 
     reward: float
     reference_similarity: float

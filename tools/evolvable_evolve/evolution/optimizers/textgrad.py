@@ -40,27 +40,26 @@ def program_variables(run: RunContext, program: Program) -> list[ResourceVariabl
 
     Frozen parts and sections have none.
     """
-    found = []
+    variables: list[ResourceVariable] = []
     for part in program.parts:
         if part.kind in run.mask.kinds and part.ref not in run.mask.fixed and not part.is_frozen:
-            found += [
-                variable for variable in list_variables(part, _files(part)) if variable.evolvable
-            ]
-    return found
+            of_part = list_variables(part, _wrap_files(part))
+            variables += [variable for variable in of_part if variable.evolvable]
+    return variables
 
 
 def smallest_variables(variables: Sequence[ResourceVariable]) -> list[ResourceVariable]:
-    """Return variables that do not overlap and together cover most: sections, else whole files;
-    descriptions last.
+    """Return variables that do not overlap and together cover most: the sections of a file, else
+    the whole file, and descriptions last.
     """
     # A file with sections is covered by them, except for its text before the first.
     divided = {file_of(variable.id) for variable in variables if variable.role == "section"}
-    found = [
+    smallest = [
         variable
         for variable in variables
         if (variable.role == FILE) is not (file_of(variable.id) in divided)
     ]
-    return sorted(found, key=lambda variable: variable.role == "description")
+    return sorted(smallest, key=lambda variable: variable.role == "description")
 
 
 def file_of(variable: str) -> str:
@@ -72,9 +71,9 @@ def overlap(first: str, second: str) -> bool:
     """Return whether two variables have text in common: they are one, or one is the file of the
     other.
     """
-    return first == second or (
-        file_of(first) == file_of(second) and not ("#" in first and "#" in second)
-    )
+    if first == second:
+        return True
+    return file_of(first) == file_of(second) and not ("#" in first and "#" in second)
 
 
 def set_program_variables(program: Program, values: Mapping[str, str]) -> Program:
@@ -84,26 +83,21 @@ def set_program_variables(program: Program, values: Mapping[str, str]) -> Progra
     """
     parts = []
     for part in program.parts:
-        own = {
-            variable: value
-            for variable, value in values.items()
-            if variable.startswith(f"{part.ref}/")
-        }
+        own = {name: value for name, value in values.items() if name.startswith(f"{part.ref}/")}
         if own:
-            after = apply_variables(part, _files(part), own)
-            part = make_part(
-                part.kind, part.name, {path: file.data for path, file in after.items()}
-            )
+            after = apply_variables(part, _wrap_files(part), own)
+            contents = {path: file.data for path, file in after.items()}
+            part = make_part(part.kind, part.name, contents)
         parts.append(part)
     return make_program(parts)
 
 
-def _files(part: ProgramPart) -> dict[str, File]:
+def _wrap_files(part: ProgramPart) -> dict[str, File]:
     return {path: File(data) for path, data in part.files.items()}
 
 
 MAX_GRADIENTS = 10
-"""The most critiques in the buffer of a variable; the oldest is dropped."""
+"""Critiques in the buffer of a variable at most; the oldest is dropped."""
 
 MAX_TRIED = 8_000
 """Characters of a rejected value that a later rewrite is shown."""
@@ -112,8 +106,11 @@ QUIET_ROUNDS = 2
 """Rounds in a row in which the critic asks for no change, after which it has converged."""
 
 _NO_CANDIDATE = (CandidateDecision.NO_PROPOSAL, CandidateDecision.NO_FAILURES)
-# Decisions on a rewrite itself. An indecisive one may be good.
+"""Decisions on an iteration without a candidate."""
+
+# An indecisive rewrite may be good.
 _TURNED_DOWN = (CandidateDecision.REJECTED, CandidateDecision.REFUSED, CandidateDecision.DUPLICATE)
+"""Decisions against a rewrite itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +127,15 @@ def textgrad(run: RunContext) -> Optimizer:
         partial(_reflect, run),
         partial(_select, run),
         partial(_rewrite, run),
-        converged=partial(_convergence, run),
+        converged=partial(_check_convergence, run),
     )
 
 
 async def _reflect(
     run: RunContext, traces: Sequence[Evidence], program: Program
 ) -> Sequence[VariableGradient]:
-    """Have every trial criticised (Loss and Backward), and return the buffers with a
-    new critique.
+    """Ask for a critique of every trial (Loss and Backward), and return the buffers with a
+    new one.
     """
     variables = program_variables(run, program)
     waiting: NeedsAnswer | None = None
@@ -146,7 +143,8 @@ async def _reflect(
         question = critic_question(trace, variables, redactor=run.redactor)
         try:
             answer = await run.ask(question)
-        except NeedsAnswer as error:  # with a hand-off, all questions of a round are open at once
+        # With a hand-off all questions of a round are open at once.
+        except NeedsAnswer as error:
             waiting = waiting or error
             continue
         _record_gradient(run, trace, answer, program, variables)
@@ -176,14 +174,13 @@ def _record_gradient(
     program: Program,
     variables: Sequence[ResourceVariable],
 ) -> None:
-    """Record a critic's answer on a trial and the variables that it goes to; once: a continued run
-    comes here again.
+    """Record a critic's answer on a trial and the variables that it goes to, where the ledger does
+    not have them yet.
     """
     state, task = run.state, evidence.task
-    if any(
-        (record["iteration"], record["task"]) == (state.iteration, task.id)
-        for record in state.gradients
-    ):
+    recorded = {(record["iteration"], record["task"]) for record in state.gradients}
+    # A continued run comes here again.
+    if (state.iteration, task.id) in recorded:
         return
     hide = make_masker(task.expected, task.prompt)
     critique = hide(str(answer["critique"]).strip()[:MAX_CRITIQUE]) if answer["change"] else ""
@@ -192,7 +189,7 @@ def _record_gradient(
     leaks = run.corpus.leaks(critique, texts)
     variable_ids = {variable.id for variable in variables}
     chosen = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in variable_ids]
-    # A critique that names no variable goes to all of them, at their smallest.
+    # A critique that names no variable goes to all of them: to the smallest that cover all text.
     to = chosen or [variable.id for variable in smallest_variables(variables)]
     used = bool(critique) and not leaks
     run.note(
@@ -212,19 +209,19 @@ def gradient_buffers(state: RunState) -> dict[str, list[str]]:
     """Return by variable the names of the critiques in its buffer: the last ones since the last
     commit, each once.
     """
-    since, found = _last_commit(state), dict[str, list[str]]()
+    since, buffers = _find_last_commit(state), dict[str, list[str]]()
     for record in state.gradients:
         for name in record["to"] if record["iteration"] > since else ():
-            buffer = found.setdefault(name, [])
+            buffer = buffers.setdefault(name, [])
             # A repeated critique moves to the end, so that a buffer has each once.
             if record["artifact"] in buffer:
                 buffer.remove(record["artifact"])
             buffer.append(record["artifact"])
             del buffer[:-MAX_GRADIENTS]
-    return found
+    return buffers
 
 
-def _last_commit(state: RunState) -> int:
+def _find_last_commit(state: RunState) -> int:
     """Return the number of the last iteration that was accepted, 0 without one."""
     accepted = (
         record["iteration"]
@@ -248,8 +245,8 @@ async def _select(
 async def _rewrite(
     run: RunContext, program: Program, changes: Sequence[VariableGradient]
 ) -> Program:
-    """Have each variable rewritten, and return the program with the new values, recorded as the
-    candidate.
+    """Ask for a new value of each variable, record the program with them as the candidate, and
+    return it.
     """
     # A continued run has the candidate in the ledger, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
@@ -257,55 +254,52 @@ async def _rewrite(
     variables = {variable.id: variable for variable in program_variables(run, program)}
     values: dict[str, str] = {}
     for change in changes:
-        tried = _rejected_values(run, change.variable)
-        question = rewrite_question(
-            variables[change.variable], change.critiques, tried, redactor=run.redactor
-        )
+        tried = _list_rejected(run, change.variable)
+        variable = variables[change.variable]
+        question = rewrite_question(variable, change.critiques, tried, redactor=run.redactor)
         value = str((await run.ask(question))["value"])
-        if value != variables[change.variable].value:
+        if value != variable.value:
             values[change.variable] = value
     after = set_program_variables(program, values) if values else program
     if after.digest == program.digest:
         return program
-    run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
-    critique = one_line(
-        next(change.critiques[-1] for change in changes if change.variable in values)
-    )
+    # Checked before the candidate is recorded; Improve checks again.
+    run.mask.check(program, after)
+    newest = next(change.critiques[-1] for change in changes if change.variable in values)
     now = [record for record in run.state.gradients if record["iteration"] == run.state.iteration]
     answered = tuple(record["task"] for record in now if set(record["to"]) & values.keys())
-    search_operators.record_candidate(
-        run, program, after, [f"rewrite {name}" for name in values], critique[:500], answered
-    )
+    operations, summary = [f"rewrite {name}" for name in values], one_line(newest)[:500]
+    search_operators.record_candidate(run, program, after, operations, summary, answered)
     return after
 
 
-def _rejected_values(run: RunContext, variable: str) -> list[dict[str, Any]]:
+def _list_rejected(run: RunContext, variable: str) -> list[dict[str, Any]]:
     """Return the values of a variable that were tried since the last commit and rejected, with
     their outcome.
     """
-    state, found = run.state, list[dict[str, Any]]()
-    since = _last_commit(state)
+    state, rejected = run.state, list[dict[str, Any]]()
+    since = _find_last_commit(state)
     for digest in state.history:
         candidate = state.candidates[digest]
-        if candidate.iteration > since and candidate.decision is not CandidateDecision.ADMITTED:
-            values = {
-                each.id: each.value or "" for each in program_variables(run, run.program(digest))
-            }
+        if candidate.iteration <= since or candidate.decision is CandidateDecision.ADMITTED:
+            continue
+        variables = program_variables(run, run.program(digest))
+        values = {own.id: own.value or "" for own in variables}
+        if f"rewrite {variable}" in candidate.operations and variable in values:
+            value = shorten(values[variable], MAX_TRIED // 2, MAX_TRIED // 2)
             gain = {} if candidate.delta is None else {"difference": round(candidate.delta, 4)}
-            if f"rewrite {variable}" in candidate.operations and variable in values:
-                value = shorten(values[variable], MAX_TRIED // 2, MAX_TRIED // 2)
-                found.append({"value": value, "outcome": str(candidate.decision), **gain})
-    return found[-MAX_GRADIENTS:]
+            rejected.append({"value": value, "outcome": str(candidate.decision), **gain})
+    return rejected[-MAX_GRADIENTS:]
 
 
-def _convergence(run: RunContext) -> str:
-    """Return why no further round is worth it, '' while one is.
+def _check_convergence(run: RunContext) -> str:
+    """Return why the search ends here, '' while it goes on.
 
-    The reasons: nothing may be rewritten, the critic asks for no change, the gate rejects every
-    rewrite.
+    The reasons: no variable may be rewritten, the critic asks for no change, or the gate rejects
+    every rewrite.
     """
     state, most = run.state, run.settings.rejections
-    since = _last_commit(state)
+    since = _find_last_commit(state)
     if not program_variables(run, run.program(state.best)):
         return "no variable of the program may be rewritten"
     rounds: dict[int, list[LedgerRecord]] = {}
@@ -313,20 +307,12 @@ def _convergence(run: RunContext) -> str:
         if record["iteration"] > since:
             rounds.setdefault(record["iteration"], []).append(record)
     last = list(rounds.values())[-QUIET_ROUNDS:]
-    if len(last) == QUIET_ROUNDS and not any(
-        record["change"] for records in last for record in records
-    ):
+    asked = any(record["change"] for records in last for record in records)
+    if len(last) == QUIET_ROUNDS and not asked:
         return f"the critic asked for no change in {QUIET_ROUNDS} rounds"
-    ends = [
-        record["decision"] for record in state.iterations if record["decision"] not in _NO_CANDIDATE
-    ]
-    refused = sum(
-        1
-        for _ in takewhile(
-            lambda end: end in _TURNED_DOWN,
-            reversed(ends),
-        )
-    )
+    decisions = [record["decision"] for record in state.iterations]
+    on_rewrites = [decision for decision in decisions if decision not in _NO_CANDIDATE]
+    refused = len(list(takewhile(lambda end: end in _TURNED_DOWN, reversed(on_rewrites))))
     if most and refused >= most:
         return f"the gate rejected {refused} rewrites in a row"
     return ""

@@ -29,7 +29,7 @@ from evolvable_tools import TextEdit
 
 
 class FailureCause(StrEnum):
-    """Causes of a failure. The last is ours: no part of the program is about the task."""
+    """Causes of a failure. The last is ours: no part of the program concerns the task."""
 
     MISSING_PRECONDITION = "missing precondition"
     WRONG_ORDER = "wrong action order"
@@ -63,9 +63,11 @@ REPAIRS: Mapping[FailureCause, tuple[RepairTag, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why one trial failed. unique: one cause alone is supported by words of the evidence.
+    """The diagnosis of one failed trial.
 
-    better: the agent that should have done the task, where the cause is its assignment.
+    unique: whether words of the evidence support this cause, and the answer names no other. tag:
+    the repair. quotes: those that are in the evidence. better: the agent that should have done the
+    task, where the cause is its assignment.
     """
 
     task: str
@@ -82,39 +84,40 @@ class Diagnosis:
 
 
 def parse_diagnoses(answer: Mapping[str, Any], question: ModelQuestion) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses of an answer, at most one for each trial. question: the question that
-    was answered.
+    """Return the diagnoses of an answer, at most one for each trial.
 
-    A diagnosis is unique only with a quote from the evidence, and without a second cause for the
-    same trial. A repair that does not fit its cause is replaced by the natural one. Diagnoses of
-    tasks that were not shown are ignored.
+    question: the question that was answered. A diagnosis is unique only with a quote from the
+    evidence, and without a second cause for the same trial. A repair that does not fit its cause is
+    replaced by the natural one. Diagnoses of tasks that were not shown are ignored.
     """
-    texts, found = _shown_texts(question), dict[str, Diagnosis]()
+    texts, diagnoses = _collect_texts(question), dict[str, Diagnosis]()
     for item in answer["diagnoses"]:
         task, cause = str(item["task"]), FailureCause(item["cause"])
-        if task in found:
-            if found[task].cause is not cause:
-                found[task] = replace(found[task], unique=False)
+        if task in diagnoses:
+            if diagnoses[task].cause is not cause:
+                diagnoses[task] = replace(diagnoses[task], unique=False)
         elif task in texts:
-            # On one line, because models break quotes differently.
-            text = one_line(texts[task])
-            quotes = tuple(
-                quote for quote in map(one_line, item.get("quotes", ())) if quote and quote in text
-            )
-            tag = next(
-                (fit for fit in REPAIRS[cause] if fit == item.get("repair")), REPAIRS[cause][0]
-            )
-            better = (
-                str(item.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
-            )
-            found[task] = Diagnosis(
-                task, cause, bool(item["only_cause"]) and bool(quotes), tag, quotes, better
-            )
-    return tuple(found.values())
+            diagnoses[task] = _parse_diagnosis(item, task, cause, texts[task])
+    return tuple(diagnoses.values())
 
 
-def _shown_texts(question: ModelQuestion) -> dict[str, str]:
-    """Return the evidence of each task in one text; for a task that was run twice, of both runs."""
+def _parse_diagnosis(
+    item: Mapping[str, Any], task: str, cause: FailureCause, evidence: str
+) -> Diagnosis:
+    # On one line, because models break quotes differently.
+    text = one_line(evidence)
+    named = map(one_line, item.get("quotes", ()))
+    quotes = tuple(quote for quote in named if quote and quote in text)
+    repairs = REPAIRS[cause]
+    tag = next((repair for repair in repairs if repair == item.get("repair")), repairs[0])
+    is_assignment = cause is FailureCause.BAD_ASSIGNMENT
+    better = str(item.get("better_agent", "")) if is_assignment else ""
+    unique = bool(item["only_cause"]) and bool(quotes)
+    return Diagnosis(task, cause, unique, tag, quotes, better)
+
+
+def _collect_texts(question: ModelQuestion) -> dict[str, str]:
+    """Return the evidence of each task in one text, of all its trials together."""
     texts: dict[str, str] = {}
     for example in question.data["evidence"]:
         words = (str(example.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
@@ -128,16 +131,15 @@ def one_line(text: object) -> str:
 
 
 MAX_FIELD = 2_000
-"""Characters of one field of an intent: it says what to write, and is not the text itself."""
+"""Characters of one field of an intent, which describes a text and is not the text itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditIntent:
-    """One wanted edit, before its text is written. other: the second resource of a split or a
-    merge.
+    """One edit that is wanted, before its text is written.
 
-    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of a new resource;
-    modification: of an existing one.
+    tasks: those of the evidence that it answers. other: the second resource of a split or a merge.
+    capability, inputs, outputs, problem: of a new resource. modification: of an existing one.
     """
 
     op: EditOperation
@@ -151,17 +153,17 @@ class EditIntent:
     modification: str = ""
 
     def builder_fields(self) -> dict[str, str]:
-        """Return the fields that a builder gets: nothing of the evidence, and no reasons."""
+        """Return the fields that a builder gets, without the evidence and the reasons."""
         return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Plan of a proposer. Without intents there is nothing worth trying, and `why` says so.
+    """The plan of a proposer.
 
-    why: the justification, for the history and for people; no builder sees it. dropped: intents
-    that were refused, each with its reason. restructure: instead of intents, a change of agents
-    that the evidence carries.
+    Without intents nothing is worth trying, and `why` says so. why: the justification, for the
+    history and for people; no builder sees it. dropped: intents that were refused, each with its
+    reason. restructure: in place of intents, a change of agents that the evidence supports.
     """
 
     intents: tuple[EditIntent, ...]
@@ -183,8 +185,8 @@ PLAN_SCHEMA: dict[str, Any] = json.loads(
 
 
 def structure_schema() -> dict[str, Any]:
-    """Return the plan's schema for tasks done by agents: a diagnosis may name the agent that should
-    have done it.
+    """Return the plan's schema for tasks that agents do: a diagnosis may name the agent that should
+    have done the task.
     """
     schema: dict[str, Any] = json.loads(json.dumps(PLAN_SCHEMA))
     schema["properties"]["diagnoses"]["items"]["properties"]["better_agent"] = {"type": "string"}
@@ -204,17 +206,15 @@ def parse_plan(
 
     An intent answers at least one task that was shown, and not only failures whose cause is unclear
     or asks for another structure. Of each resource the first intent is taken, and at most
-    `max_edits` in all. An intent that repeats words of a task which the program does not say itself
-    is left out: a builder cannot write down what it does not get.
+    `max_edits` in all. An intent that repeats words of a task, which the program does not have, is
+    left out, so that no builder gets them.
 
-    question: the question that was answered. corpus: of the open tasks. A plan has no intents when
-    the answer had none; InvalidPlan is raised when it had some and none may be built.
+    question: the question that was answered. corpus: of the open tasks. A plan has no intents where
+    the answer had none. Raises InvalidPlan where it had some and none may be built.
     """
-    found, task_ids = (
-        parse_diagnoses(answer, question),
-        {example["task"] for example in question.data["evidence"]},
-    )
-    unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
+    diagnoses = parse_diagnoses(answer, question)
+    task_ids = {example["task"] for example in question.data["evidence"]}
+    unclear = {diagnosis.task for diagnosis in diagnoses if not diagnosis.local}
     accepted, dropped = dict[str, EditIntent](), list[str]()
     for item in answer["intents"]:
         try:
@@ -240,7 +240,7 @@ def parse_plan(
             "The next iteration asks again.",
         )
     summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
-    return EditPlan(tuple(accepted.values()), found, summary, why, tuple(dropped))
+    return EditPlan(tuple(accepted.values()), diagnoses, summary, why, tuple(dropped))
 
 
 def _parse_intent(
@@ -250,6 +250,10 @@ def _parse_intent(
     unclear: set[str],
     kinds: frozenset[Kind],
 ) -> EditIntent:
+    """Return an intent. Raises InvalidEdit, InvalidRef for one that may not be built.
+
+    task_ids: tasks that were shown. unclear: those without a local cause.
+    """
     op, parts, other = EditOperation(item["op"]), program.by_ref, ""
     kind, name = parse_part_ref(str(item["ref"]))
     if kind not in kinds or kind is Kind.ENVIRONMENT:
@@ -264,11 +268,8 @@ def _parse_intent(
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
         second, other = parse_part_ref(str(item.get("other", "")))
         # A split makes the second resource, a merge needs it.
-        if (
-            second not in kinds
-            or (op is EditOperation.MERGE) is not (other in parts)
-            or other == name
-        ):
+        fits = (op is EditOperation.MERGE) is (other in parts)
+        if second not in kinds or not fits or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, item["tasks"])) if task in task_ids)
     if not tasks:
@@ -303,11 +304,8 @@ def parse_edits(
     for edit in edits:
         other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
         if (edit.op, edit.ref, other) not in planned:
-            hint = "One edit for each intent, with its op and its ref."
-            raise InvalidEdit(
-                f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.",
-                hint,
-            )
+            text = f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}."
+            raise InvalidEdit(text, "One edit for each intent, with its op and its ref.")
     if not 1 <= len(edits) <= max_edits:
         raise InvalidEdit(
             f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed."
@@ -316,13 +314,13 @@ def parse_edits(
 
 
 def _parse_edit(item: Mapping[str, Any]) -> ProgramEdit:
+    changes = [
+        TextEdit(change["path"], change["old"], change["new"]) for change in item.get("changes", ())
+    ]
     return ProgramEdit(
         EditOperation(item["op"]),
         str(item["ref"]),
-        tuple(
-            TextEdit(change["path"], change["old"], change["new"])
-            for change in item.get("changes", ())
-        ),
+        tuple(changes),
         _parse_files(item.get("files", ())) or None,
         tuple(item.get("removed", ())),
         str(item.get("other", "")),
@@ -370,10 +368,8 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
                 f"Nobody asked for a card of {ascii(ref[:80])}.",
                 f"One for each of {', '.join(expected_refs)}.",
             )
-        description, responsibility = (
-            _card_line(card["description"]),
-            _card_line(card["responsibility"]),
-        )
+        description = _clean_line(card["description"])
+        responsibility = _clean_line(card["responsibility"])
         if not (description and responsibility):
             raise InvalidEdit(
                 f"The card of {ref} does not say what it is for.",
@@ -383,10 +379,15 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
         # A neighbour that is not in the program would send work to nobody.
         for neighbour in card.get("rejected_neighbours", ())[:MAX_LINES]:
             if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
-                rejected[neighbour["ref"]] = _card_line(neighbour["why"])
-        chosen, avoided = _card_lines(card["choose_when"]), _card_lines(card["not_when"])
-        more = _card_line(card.get("coordination", ""))
-        cards[ref] = AgentCard(description, responsibility, chosen, avoided, rejected, more)
+                rejected[neighbour["ref"]] = _clean_line(neighbour["why"])
+        cards[ref] = AgentCard(
+            description,
+            responsibility,
+            _clean_lines(card["choose_when"]),
+            _clean_lines(card["not_when"]),
+            rejected,
+            _clean_line(card.get("coordination", "")),
+        )
     if missing := [ref for ref in expected_refs if ref not in cards]:
         raise InvalidEdit(
             f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named."
@@ -397,12 +398,12 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
     return ProgramEdit(edit.op, ref, other=other, skills=edit.skills_moved, cards=cards)
 
 
-def _card_line(text: object) -> str:
-    """Return a text of a card on one line that cannot begin a heading or another part
-    of the file.
+def _clean_line(text: object) -> str:
+    """Return a text of a card on one line that cannot begin a heading or another part of
+    the file.
     """
     return one_line(text).lstrip("#-`~>|* ")[:MAX_LINE]
 
 
-def _card_lines(texts: Sequence[object]) -> tuple[str, ...]:
-    return tuple(line for line in map(_card_line, texts[:MAX_LINES]) if line)
+def _clean_lines(texts: Sequence[object]) -> tuple[str, ...]:
+    return tuple(line for line in map(_clean_line, texts[:MAX_LINES]) if line)

@@ -1,5 +1,5 @@
-"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or
-a command.
+"""Proposer models: submitted answers of the calling agent, models behind an API, headless clients
+and commands.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from evolvable_tools.llm import (
 from evolvable_tools.redaction import Redactor
 
 CLIENTS = ("claude", "codex")
-"""Clients that are used as a model alone, by a command line of ours."""
+"""Clients that are only used as a model, by a command line of ours."""
 
 PROPOSER_ROLES = ("proposers",)
 """The roles in which a proposer model is named."""
@@ -43,14 +43,12 @@ PROPOSER_ROLES = ("proposers",)
 JUDGE_ROLES = ("judges", "proposers")
 """The roles in which a judge is named: a proposer model may judge as well."""
 
-
 CRITIC = "critic"
 """The role for which the person may name other models than those that propose."""
 
 
 class ModelRole(StrEnum):
-    """The role in which a model is asked. Proposer and builder are never asked in one
-    conversation.
+    """The role in which a model is asked. Proposer and builder are never asked in one conversation.
 
     A critic writes what should be different in one trial, for optimizers that rewrite variables by
     such critiques.
@@ -67,9 +65,9 @@ class ModelRole(StrEnum):
 class ModelQuestion:
     """One question with all that is needed to answer it.
 
-    instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and
-    models, never to be obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens:
-    of the longest answer.
+    instructions: ours, the same for every question of a role. data: redacted JSON with words of
+    tasks, tools and models, which no model may obey. schema: JSON schema of the answer, an object.
+    max_tokens: of the longest answer.
     """
 
     role: ModelRole
@@ -80,15 +78,12 @@ class ModelQuestion:
 
     @cached_property
     def id(self) -> str:
-        """The id of the question, from its content: the same question asked again has
-        the same id.
+        """The id of the question, from its content: the same question asked again has the
+        same id.
         """
-        whole = json.dumps(
-            [self.role, self.instructions, self.data, self.schema],
-            sort_keys=True,
-            ensure_ascii=False,
-        )
-        return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
+        fields = [self.role, self.instructions, self.data, self.schema]
+        content = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+        return f"{self.role}-{hashlib.sha256(content.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def packet(self) -> dict[str, Any]:
         """Return the question as JSON for a caller that answers it itself."""
@@ -102,10 +97,10 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """Answer of a proposer model. It fits the schema. usage: what it cost, failed attempts
-    included.
+    """The answer of a proposer model.
 
-    attempts: each of a model behind an API; other models report none.
+    value: fits the schema of the question. usage: its cost, failed attempts included. by: the name
+    of the model. attempts: each of a model behind an API; other models report none.
     """
 
     value: Mapping[str, Any]
@@ -122,7 +117,7 @@ class ProposerModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name; another model has another name."""
+        """The name of the model, which no other model has."""
 
     @property
     def label(self) -> str:
@@ -131,7 +126,7 @@ class ProposerModel(Protocol):
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer.
 
-        Raises NeedsAnswer when it has to be submitted first, NoAnswer when there is none.
+        Raises NeedsAnswer where it must be submitted first, NoAnswer where there is none.
         """
 
 
@@ -150,7 +145,7 @@ class NeedsAnswer(EvolvableError):
 
 
 class NoAnswer(ProviderError):
-    """No answer fits. usage: what was spent on it nevertheless, by `attempts`."""
+    """No answer fits the question. usage, attempts: what was spent nevertheless."""
 
     def __init__(
         self,
@@ -169,7 +164,8 @@ def check_answer(question: ModelQuestion, value: object, author: str) -> dict[st
     Raises WrongAnswer that says where it does not.
     """
     try:
-        answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
+        # Mappings become dicts, tuples lists.
+        answer = json.loads(json.dumps(value, default=dict))
     except (TypeError, ValueError, RecursionError):
         raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
     fault = schema_problem(answer, question.schema)
@@ -182,12 +178,11 @@ def check_answer(question: ModelQuestion, value: object, author: str) -> dict[st
 
 
 class HandOffModel:
-    """Answers with submitted answers, by the ids of the questions; a question without an answer
-    stops the run.
+    """A caller in place of a model, whose submitted answers are found by the ids of the questions.
 
-    The run repeats the question when it is driven again. find_answer: returns the answer to a
-    question's id, None while there is none. model: the model that answers, where the caller names
-    it.
+    A question without an answer stops the run, which repeats it when it is driven again.
+    find_answer: returns the answer to a question's id, None while there is none. model: the model
+    that answers, where the caller names it.
     """
 
     def __init__(
@@ -205,20 +200,21 @@ class HandOffModel:
         answer = self._find_answer(question.id)
         if answer is None:
             raise NeedsAnswer(question)
-        return ModelAnswer(
-            check_answer(question, answer, self.name), ModelUsage(calls=1), self.name
-        )
+        value = check_answer(question, answer, self.name)
+        return ModelAnswer(value, ModelUsage(calls=1), self.name)
 
 
-_TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
+_TRIES, _BETWEEN = 20, 0.05
+"""Attempts to end a model, and seconds between two."""
+
 _AGAIN = "An answer before this one was not taken, because of this: {}"
 
 
 class PromptedModel:
-    """Asks a language model, once more when its answer does not fit the schema.
+    """A language model, which is asked once more where its answer does not fit the schema.
 
     All that is sent is redacted once more. price: of tokens, for a model that does not report its
-    cost. scripted: the command only plays a model, and its label says so.
+    cost. scripted: whether a script stands in place of a model, which the label then says.
     """
 
     def __init__(
@@ -243,7 +239,8 @@ class PromptedModel:
         def run() -> None:
             try:
                 ended.set_result(self._answer(question))
-            except BaseException as error:  # raised where the answer is awaited
+            # It is raised where the answer is awaited.
+            except BaseException as error:
                 ended.set_exception(error)
 
         # A thread that the end of the process does not wait for.
@@ -254,7 +251,8 @@ class PromptedModel:
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            for _ in range(_TRIES):  # a command that is just being started cannot be ended yet
+            # More than once: a command that is just being started cannot be ended yet.
+            for _ in range(_TRIES):
                 self.close()
                 if (await asyncio.wait([waiting], timeout=_BETWEEN))[0]:
                     break
@@ -272,7 +270,7 @@ class PromptedModel:
             try:
                 value = self._ask_once(question, spent)
             except WrongAnswer as error:
-                # Told the fault, a model usually corrects its answer. A third try is not paid.
+                # With the fault named a model usually corrects its answer. A third try is not paid.
                 value = self._ask_once(question, spent, _AGAIN.format(error.text))
         except ProviderError as error:
             raise NoAnswer(str(error), error.hint, spent.usage, spent.attempts) from None
@@ -282,29 +280,24 @@ class PromptedModel:
     def _ask_once(
         self, question: ModelQuestion, spent: "_QuestionSpending", more: str = ""
     ) -> dict[str, Any]:
-        """Return the answer of one call, and note what it cost.
+        """Return the answer of one call, and add its cost to `spent`.
 
-        A call that reports nothing counts as one.
+        more: further instructions.
         """
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
+        role, most = str(question.role), question.max_tokens
         with spent.counting() as callbacks:
-            return self._model.think(
-                Request(
-                    instructions,
-                    text,
-                    question.schema,
-                    question.max_tokens,
-                    role=str(question.role),
-                    **callbacks,
-                )
-            )
+            request = Request(instructions, text, question.schema, most, role=role, **callbacks)
+            return self._model.think(request)
 
 
 @dataclass(slots=True)
 class _QuestionSpending:
-    """Cost of a question so far. price: of tokens, for a model that does not report its cost."""
+    """The cost of a question so far. price: of tokens, for a model that does not report
+    its cost.
+    """
 
     price: Price | None
     usage: ModelUsage = ModelUsage()
@@ -312,7 +305,7 @@ class _QuestionSpending:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[dict[str, Any]]:
-        """Yield the callbacks by which one call reports its cost, and add what it reported at the
+        """Yield the callbacks by which one call reports its cost, and add the reported cost at the
         end.
         """
         tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
@@ -332,12 +325,12 @@ class _QuestionSpending:
             # Models behind an API report attempts, others tokens or dollars. A call that reports
             # nothing counts as one.
             if tokens or dollars or not new_attempts:
-                input_tokens, output_tokens = (sum(each[at] for each in tokens) for at in (0, 1))
+                input_tokens = sum(pair[0] for pair in tokens)
+                output_tokens = sum(pair[1] for pair in tokens)
                 price, paid = self.price if tokens else None, sum(dollars) if dollars else None
-                self.usage = add_usage(
-                    self.usage,
-                    make_usage(input_tokens, output_tokens, max(1, len(tokens)), price, paid),
-                )
+                calls = max(1, len(tokens))
+                used = make_usage(input_tokens, output_tokens, calls, price, paid)
+                self.usage = add_usage(self.usage, used)
 
 
 # Long answers of slow models take minutes.
@@ -349,10 +342,11 @@ ANSWER_TIMEOUT = 600.0
 class ModelSpec:
     """A proposer model as plain values: it can be pickled, and is opened where it is asked.
 
-    model_name: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its
-    argument list. endpoint: of a model behind an API. folder, environment: of a command. price: of
-    tokens, for a model that does not report its cost. scripted: only plays a model. others: asked
-    in this order where it gave no answer. critic: asked in that role in place of all these.
+    model_name: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command. folder,
+    environment: of a command. price: of tokens, for a model that does not report its cost.
+    scripted: whether a script stands in place of a model. command: its argument list. endpoint: of
+    a model behind an API. others: asked in this order where it gave no answer. critic: asked in
+    that role in place of all these.
     """
 
     model_name: str
@@ -375,10 +369,9 @@ class ModelSpec:
         host: HostContext,
         folder: RunDirectory,
     ) -> Self:
-        """Return the models that a text names, with commas between them. roles: those in which the
-        person may have named a command.
+        """Return the models that a text names, with commas between them.
 
-        Raises InvalidArgument, Refused.
+        roles: those in which the person may have named a command. Raises InvalidArgument, Refused.
         """
         names = [name.strip() for name in model_name.split(",") if name.strip()] or [""]
         first, *others = (cls._single(name, roles, settings, host, folder) for name in names)
@@ -395,7 +388,7 @@ class ModelSpec:
     ) -> Self:
         endpoint = find_endpoint(model_name, host)
         api_model = endpoint.model if endpoint is not None else ""
-        # The executor's price holds for this model alone; which model a command asks is unknown.
+        # The executor's price holds for its own model alone, and the model of a command is unknown.
         same = api_model and settings.executor.get("model", api_model) == api_model
         spec = cls(
             model_name,
@@ -407,7 +400,8 @@ class ModelSpec:
             () if api_model else command_words(model_name, roles, host),
             endpoint,
         )
-        if not spec.name:  # reads the command, so a wrong one is found now
+        # `name` opens the model, so a wrong command is found now.
+        if not spec.name:
             raise InvalidArgument(
                 "No model is named.", "It is handoff, anthropic[:MODEL], or a name."
             )
@@ -420,7 +414,7 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """The model's name; another model has another name."""
+        """The name of the model, which no other model has."""
         return _open_model(self).name
 
     @property
@@ -437,13 +431,14 @@ class ModelSpec:
 # A run has at most a proposer, a critic and a judge, and asks them in turns.
 @lru_cache(maxsize=4)
 def _open_model(spec: ModelSpec) -> PromptedModel:
-    """Return the opened model, once in a process: its connections are used again.
+    """Open a model, once in a process, so that its connections are used again.
 
     Raises InvalidArgument.
     """
     models = [_open_language_model(member) for member in (spec, *spec.others)]
     model = FallbackModel(models) if spec.others else models[0]
-    price = None if spec.others else spec.price  # one price cannot hold for several models
+    # One price cannot hold for several models.
+    price = None if spec.others else spec.price
     return PromptedModel(model, redactor=spec.redactor, price=price, scripted=spec.scripted)
 
 
@@ -463,20 +458,18 @@ def find_endpoint(model_name: str, host: HostContext) -> ModelEndpoint | None:
     if host.models is not None and model_name in host.models.endpoints:
         return host.models.resolve(model_name)
     kind, _, model = model_name.partition(":")
-    return (
-        anthropic_endpoint(host.key, model, host.address, host.proxy)
-        if kind == "anthropic"
-        else None
-    )
+    if kind != "anthropic":
+        return None
+    return anthropic_endpoint(host.key, model, host.address, host.proxy)
 
 
 def named_model(
     model_name: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES
 ) -> ModelSpec:
-    """Return a model that is asked outside of a run. folder: where a command works. roles: in which
-    commands are named.
+    """Return a model that is asked outside of a run.
 
-    Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
+    folder: where a command works. roles: those in which commands are named. Raises InvalidArgument
+    for a hand-off, Refused for a command that the person did not name.
     """
     if model_name.partition(":")[0] == "handoff" or not model_name:
         raise InvalidArgument(
@@ -503,9 +496,8 @@ def make_proposer_model(
         return HandOffModel(folder.answer, model)
     spec = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
     if critics := ",".join(host.answering(CRITIC)):
-        spec = replace(
-            spec, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder)
-        )
+        critic = ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder)
+        spec = replace(spec, critic=critic)
     return spec
 
 

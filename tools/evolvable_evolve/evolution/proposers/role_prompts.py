@@ -1,5 +1,5 @@
-"""The questions to proposer, builder and critic, and how evidence is shown: redacted, shortened,
-without answers.
+"""The questions to proposer, builder and critic, with the evidence redacted, shortened and without
+answers.
 """
 
 import json
@@ -37,15 +37,16 @@ from evolvable_tools.redaction import Redactor
 ANSWER_MASK = "[expected answer]"
 """The mask that replaces an expected answer."""
 
-_MIN_PIECE = 3  # characters from which a piece of a structured answer is masked by itself
+_MIN_PIECE = 3
+"""Characters from which a piece of a structured answer is masked by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One trial on a training task, as a reason for a change. passed: by the run's own pass score.
-    why: why it is shown.
+    """One trial on a training task, as a reason for a change.
 
-    sample: where several rollouts of a task are compared, its number and its signals.
+    passed: by the run's own pass score. why: why it is shown. sample: where several rollouts of a
+    task are compared, its number and its signals.
     """
 
     task: Task
@@ -57,8 +58,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCut:
-    """How much is shown: characters at the head and the tail of a trace, lines of history, trials
-    that failed.
+    """The limits of the evidence in a question.
+
+    head, tail: characters of a trace at its beginning and its end. history: earlier iterations.
+    failures: trials that failed, and as many that passed.
     """
 
     head: int
@@ -75,7 +78,7 @@ CUTS = (
 )
 """From all evidence to the least. The first cut whose question is short enough is taken."""
 
-# About 60,000 tokens: it leaves a model with a context of 200,000 tokens room to think and to
+# About 60,000 tokens, which leaves a model with a context of 200,000 tokens room to think and to
 # answer.
 MAX_QUESTION = 240_000
 """Characters of the data of one question."""
@@ -114,10 +117,8 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
     failed = [example for example in evidence if not example.passed]
     passed = [example for example in evidence if example.passed]
     # The shortest traces, because they are cut least.
-    chosen = sorted(
-        failed,
-        key=lambda example: len(example.trial.trace),
-    )[: cut.failures]
+    by_length = sorted(failed, key=lambda example: len(example.trial.trace))
+    chosen = by_length[: cut.failures]
     return [example for example in evidence if example in chosen] + passed[: cut.failures]
 
 
@@ -126,26 +127,22 @@ def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict
 
     A file that is no text, or longer than `most` characters, is only named.
     """
-    files = {
-        part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)]
-        for part in parts
-    }
-    return [{"ref": ref, "files": some} for ref, some in files.items()]
+    resources: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        paths = sorted(part.files)
+        resources[part.ref] = [_describe_file(path, part.files[path], most) for path in paths]
+    return [{"ref": ref, "files": files} for ref, files in resources.items()]
 
 
 def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
-    """Return a function that hides an expected answer in a text, whole or by its pieces, but not
-    what the prompt has too.
+    """Return a function that masks an expected answer in a text, whole or by its pieces.
 
-    Case and the width of spaces do not matter.
+    Pieces that the prompt has too are not masked. Case and the width of spaces do not matter.
     """
     # Longest first: a masked piece would hide the whole answer from its own pattern.
-    pieces = sorted(
-        dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True
-    )
-    patterns = [
-        pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None
-    ]
+    unique = dict.fromkeys(filter(None, _split_answer(expected or "")))
+    pieces = sorted(unique, key=len, reverse=True)
+    patterns = [pattern for pattern in map(_compile_piece, pieces) if not pattern.search(prompt)]
 
     def mask(text: str) -> str:
         for pattern in patterns:
@@ -158,27 +155,23 @@ def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
 def shorten(text: str, head: int, tail: int) -> str:
     """Return a text with its middle left out, where it is longer than head and tail together."""
     left_out = len(text) - head - tail
-    return (
-        text
-        if left_out <= 0
-        else f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
-    )
+    if left_out <= 0:
+        return text
+    return f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
 
 
-def _answer_pieces(expected: str) -> Iterator[str]:
+def _split_answer(expected: str) -> Iterator[str]:
     """Yield an expected answer, and where it is JSON its values."""
     yield expected.strip()
     try:
         value = json.loads(expected)
     except (ValueError, RecursionError):
         return
-    leaves = (
-        leaf
-        for leaf in iter_leaves(value)
-        if isinstance(leaf, str | int | float) and not isinstance(leaf, bool)
-    )
-    for text in (leaf.strip() if isinstance(leaf, str) else json.dumps(leaf) for leaf in leaves):
-        # Masking every 7 would make a trace unreadable.
+    for leaf in iter_leaves(value):
+        if isinstance(leaf, bool) or not isinstance(leaf, str | int | float):
+            continue
+        text = leaf.strip() if isinstance(leaf, str) else json.dumps(leaf)
+        # With every 7 masked a trace would be unreadable.
         if isinstance(value, Mapping | list) and len(text) < _MIN_PIECE:
             continue
         yield text
@@ -187,19 +180,17 @@ def _answer_pieces(expected: str) -> Iterator[str]:
             yield f"{int(text):,}"
 
 
-def _piece_pattern(piece: str) -> re.Pattern[str]:
+def _compile_piece(piece: str) -> re.Pattern[str]:
     words = r"\s+".join(re.escape(word) for word in piece.split())
     # Not within a longer word or number: 5 is not a part of 1.5.
     before = r"(?<!\w)(?<!\d[.,])" if piece[:1].isalnum() else ""
     after = r"(?!\w)(?![.,]\d)" if piece[-1:].isalnum() else ""
     # The choice "A" is not every "a".
-    return re.compile(
-        f"{before}{words}{after}",
-        re.IGNORECASE if len(piece) >= _MIN_PIECE else 0,
-    )
+    flags = re.IGNORECASE if len(piece) >= _MIN_PIECE else 0
+    return re.compile(f"{before}{words}{after}", flags)
 
 
-def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
+def _describe_file(path: str, data: bytes, most: int) -> dict[str, Any]:
     with suppress(UnicodeDecodeError):
         text = data.decode("utf-8")
         if len(text) <= most and "\0" not in text:
@@ -225,7 +216,7 @@ ASSIGNMENT_INSTRUCTIONS = (
 class PastIteration:
     """One earlier iteration in the history of a question.
 
-    difference: of the means; None: unmeasured.
+    difference: of the means, None where it was not measured.
     """
 
     iteration: int
@@ -256,16 +247,16 @@ def proposer_question(
     agents: Sequence[str] = (),
     guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
-    """Return the question to a proposer. agents: those that tasks are handed to, where their
-    assignment is diagnosed.
+    """Return the question to a proposer.
 
-    Only training tasks may be in the evidence: ValueError for any other. Expected answers are
-    nowhere in it. The evidence is cut, as little as necessary, to a size that a model can hold.
+    agents: those that tasks are handed to, where their assignment is diagnosed. The question has no
+    expected answers. The evidence is cut, as little as necessary, to a size that a model can hold.
+    Raises ValueError for evidence of a task that is not for training.
     """
     for cut in CUTS:
-        data = _question_data(program, evidence, history, cut)
+        data = _make_data(program, evidence, history, cut)
+        # The last cut is used even where it is too long, because less evidence would be none.
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
-            # The last cut is used even where it is too long: less evidence would be none.
             break
     data |= {"may_change": sorted(kinds - {Kind.ENVIRONMENT}), "most_intents": max_edits}
     instructions, schema = PROPOSER_INSTRUCTIONS, PLAN_SCHEMA
@@ -278,7 +269,7 @@ def proposer_question(
     return ModelQuestion(ModelRole.PROPOSER, instructions, redactor.redact_value(data)[0], schema)
 
 
-def _question_data(
+def _make_data(
     program: Program,
     evidence: Sequence[Evidence],
     history: Sequence[PastIteration],
@@ -286,16 +277,13 @@ def _question_data(
 ) -> dict[str, Any]:
     return {
         "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
-        "history": [_past_data(past) for past in history[-cut.history :]],
+        "history": [_describe_past(past) for past in history[-cut.history :]],
         "evidence": [evidence_data(example, cut) for example in choose_evidence(evidence, cut)],
     }
 
 
-def _past_data(past: PastIteration) -> dict[str, Any]:
-    fields = asdict(past) | {
-        "fixed": len(past.fixed),
-        "broken": len(past.broken),
-    }
+def _describe_past(past: PastIteration) -> dict[str, Any]:
+    fields = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
     if past.difference is not None:
         fields["difference"] = round(past.difference, 4)
     return {key: value for key, value in fields.items() if value not in (None, "")}
@@ -311,23 +299,21 @@ They are the same for every question, so that a provider can cache them.
 def builder_question(
     program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
 ) -> ModelQuestion:
-    """Return the question to a builder: the intents, and the resources that they touch; of the
-    others only the refs.
+    """Return the question to a builder: the intents, the resources that they touch, and the refs of
+    the others.
 
-    Nothing of the evidence, of answers, or of the proposer's reasons is in it.
+    The evidence, answers, and the proposer's reasons are not in it.
     """
     touched = {name for intent in plan.intents for name in (intent.ref, intent.other)}
+    parts = [part for part in program.parts if part.ref in touched]
     data = {
         "intents": [intent.builder_fields() for intent in plan.intents],
-        "resources": resource_data(
-            [part for part in program.parts if part.ref in touched], most=200_000
-        ),
+        "resources": resource_data(parts, most=200_000),
         "other_resources": [part.ref for part in program.parts if part.ref not in touched],
         "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
     }
-    return ModelQuestion(
-        ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA
-    )
+    clean, _ = redactor.redact_value(data)
+    return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, clean, BUILDER_SCHEMA)
 
 
 CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-8").rstrip("\n")
@@ -335,15 +321,17 @@ CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-
 
 
 def card_question(program: Program, edit: Restructure, *, redactor: Redactor) -> ModelQuestion:
-    """Return the question to a builder about a change of agents: the change, the agents it touches,
-    their skills.
+    """Return the question to a builder about a change of agents: the change, the agents that it
+    touches, and their skills.
 
-    Nothing of the evidence, of tasks, of answers or of the numbers is in it.
+    The evidence, tasks, answers and numbers are not in it.
     """
     owned, parts = skill_owners(program), program.by_ref
     neighbours = {
         ref: parts[ref].description for ref in owned if ref not in edit.agents and ref != MAIN
     }
+    if MAIN not in edit.agents:
+        neighbours[MAIN] = "It does all that no agent does."
     skills = sorted({skill for ref in edit.agents for skill in owned.get(ref, ())})
     data = {
         "change": str(edit.op),
@@ -354,12 +342,10 @@ def card_question(program: Program, edit: Restructure, *, redactor: Redactor) ->
         "owned": {ref: sorted(owned.get(ref, ())) for ref in edit.agents},
         "agents": resource_data([part for part in program.parts if part.ref in edit.agents]),
         "skills": {ref: parts[ref].description for ref in skills},
-        "neighbours": neighbours
-        | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
+        "neighbours": neighbours,
     }
-    return ModelQuestion(
-        ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA
-    )
+    clean, _ = redactor.redact_value(data)
+    return ModelQuestion(ModelRole.BUILDER, CARD_INSTRUCTIONS, clean, CARD_SCHEMA)
 
 
 CRITIC_INSTRUCTIONS = Path(__file__).with_name("critic.txt").read_text("utf-8").rstrip("\n")
@@ -369,7 +355,11 @@ REWRITER_INSTRUCTIONS = Path(__file__).with_name("rewriter.txt").read_text("utf-
 """Instructions of every builder that rewrites one variable."""
 
 MAX_CRITIQUE = 2_000
-"""The most characters of one critique."""
+"""Characters of one critique at most."""
+
+# A critique is cut to MAX_CRITIQUE characters in any case.
+_MAX_CRITIC_TOKENS = 4_096
+"""Tokens of a critic's answer."""
 
 CRITIC_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -395,30 +385,27 @@ REWRITE_SCHEMA: Mapping[str, Any] = {
 def critic_question(
     evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor
 ) -> ModelQuestion:
-    """Return the question to a critic about one trial. Raises ValueError for a trial that is not of
-    a training task.
+    """Return the question to a critic about one trial.
 
-    Expected answers are nowhere in it; nor is anything of other tasks, of past iterations or of the
-    gate.
+    Expected answers, other tasks, past iterations and decisions of the gate are not in it. Raises
+    ValueError for a trial that is not of a training task.
     """
     for cut in CUTS:
-        most = max(1_000, min(40_000, cut.head))
-        data = {
-            "variables": [
-                {
-                    "id": variable.id,
-                    "role": variable.role,
-                    "value": shorten(variable.value or "", most // 2, most // 2),
-                }
-                for variable in variables
-            ],
-            "trial": evidence_data(evidence, cut),
-        }
+        half = max(1_000, min(40_000, cut.head)) // 2
+        rows = [
+            {
+                "id": variable.id,
+                "role": variable.role,
+                "value": shorten(variable.value or "", half, half),
+            }
+            for variable in variables
+        ]
+        data = {"variables": rows, "trial": evidence_data(evidence, cut)}
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
             break
-    # 4,096 tokens: a critique is cut to MAX_CRITIQUE characters in any case.
+    clean, _ = redactor.redact_value(data)
     return ModelQuestion(
-        ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096
+        ModelRole.CRITIC, CRITIC_INSTRUCTIONS, clean, CRITIC_SCHEMA, _MAX_CRITIC_TOKENS
     )
 
 
@@ -432,13 +419,12 @@ def rewrite_question(
     """Return the question to the builder of one variable: its text, the critiques, and the rejected
     values.
 
-    Nothing of the evidence, of tasks or of answers is in it.
+    The evidence, tasks and answers are not in it.
     """
     data = {
         "variable": {"id": variable.id, "role": variable.role, "value": variable.value},
         "critiques": list(critiques),
         "tried": list(tried),
     }
-    return ModelQuestion(
-        ModelRole.BUILDER, REWRITER_INSTRUCTIONS, redactor.redact_value(data)[0], REWRITE_SCHEMA
-    )
+    clean, _ = redactor.redact_value(data)
+    return ModelQuestion(ModelRole.BUILDER, REWRITER_INSTRUCTIONS, clean, REWRITE_SCHEMA)

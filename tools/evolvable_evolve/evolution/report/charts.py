@@ -8,31 +8,29 @@ from htpy import Element, Node
 from evolvable_evolve.evolution.report.run_facts import CandidateFacts, MeanInterval, RunFacts
 
 
-def _shape(name: str) -> Callable[..., Element]:
-    # htpy has no elements of SVG. Floats are written short, to keep the page small.
+def _define_element(name: str) -> Callable[..., Element]:
+    """Return a function that makes an element of SVG, of which htpy has none."""
     element = Element(name)
 
     def make_element(**attributes: str | float) -> Element:
-        return element(
-            **{
-                key: f"{value:g}" if isinstance(value, float) else value
-                for key, value in attributes.items()
-            }
-        )
+        # Floats are written short, to keep the page small.
+        written = {
+            key: f"{value:g}" if isinstance(value, float) else value
+            for key, value in attributes.items()
+        }
+        return element(**written)
 
     return make_element
 
 
-circle, g, line, path, rect, text = map(
-    _shape,
-    ("circle", "g", "line", "path", "rect", "text"),
-)
-link, title, svg = map(_shape, ("a", "title", "svg"))
+circle, g, line = map(_define_element, ("circle", "g", "line"))
+path, rect, text = map(_define_element, ("path", "rect", "text"))
+link, title, svg = map(_define_element, ("a", "title", "svg"))
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values from `low` to `high` to places from `start` to `end`, linearly."""
+    """A linear map of values from `low` to `high` to places from `start` to `end`."""
 
     low: float
     high: float
@@ -42,10 +40,8 @@ class Scale:
     def __call__(self, value: float) -> float:
         # With one value there is no span to divide by.
         span = (self.high - self.low) or 1.0
-        return round(
-            self.start + (value - self.low) / span * (self.end - self.start),
-            1,
-        )
+        place = self.start + (value - self.low) / span * (self.end - self.start)
+        return round(place, 1)
 
 
 def ticks(high: float, count: int = 5) -> list[float]:
@@ -73,30 +69,19 @@ def mark(shape: str, x: float, y: float, kind: str, tooltip: str) -> Node:
         case "square":
             body = rect(x=x - 5, y=y - 5, width=10, height=10)
         case "star":
-            body = path(
-                d=_STAR,
-                transform=f"translate({x},{y})",
-                class_="star",
-            )
+            body = path(d=_STAR, transform=f"translate({x},{y})", class_="star")
         case _:
-            body = circle(
-                cx=x,
-                cy=y,
-                r=5.5,
-                class_="ring" if shape == "ring" else "",
-            )
+            body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
     return g(class_=f"mark {kind}")[title()[tooltip], body]
 
 
 def whiskers(x: float, low: float, high: float) -> Node:
     """Return an interval as a bar with ends."""
-    return path(
-        class_="whisker",
-        d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6",
-    )
+    return path(class_="whisker", d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6")
 
 
 def label(x: float, y: float, caption: str, anchor: str = "middle", class_: str = "label") -> Node:
+    """Return a caption whose `anchor` (start, middle or end) is at x."""
     return text(x=x, y=y, text_anchor=anchor, class_=class_)[caption]
 
 
@@ -118,34 +103,34 @@ def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
     """Return the axes of the curve by name: iterations, evaluations, and dollars where any were
     spent.
     """
-    found: dict[str, Callable[[CandidateFacts], float]] = {
+    axes: dict[str, Callable[[CandidateFacts], float]] = {
         "iterations": lambda candidate: float(candidate.iteration),
         "evaluations": lambda candidate: float(candidate.evaluations),
     }
     if any(candidate.cost for candidate in facts.tried):
-        found["dollars"] = lambda candidate: candidate.cost
-    return found
+        axes["dollars"] = lambda candidate: candidate.cost
+    return axes
+
+
+def base_validation(facts: RunFacts) -> MeanInterval | None:
+    """Return the validation score of the base, None while it is not measured."""
+    bases = (candidate.validation for candidate in facts.tried if candidate.decision == "base")
+    return next(bases, None)
 
 
 def draw_curve(facts: RunFacts, over: str) -> Node:
     """Return the picture over one axis. The score goes from 0 to 1, always."""
     where = curve_axes(facts)[over]
-    furthest = (
-        max(
-            [where(candidate) for candidate in facts.tried] + [1.0 if over == "iterations" else 0.0]
-        )
-        or 1.0
-    )
+    # The axis of iterations reaches to 1 at least, and no axis has a length of 0.
+    least = 1.0 if over == "iterations" else 0.0
+    furthest = max([least, *map(where, facts.tried)]) or 1.0
     x = Scale(0, furthest, _CURVE_LEFT + 12, _CURVE_RIGHT - 12)
     y = Scale(0, 1, _CURVE_BOTTOM, _CURVE_TOP)
-    return svg(
-        viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}",
-        role="img",
-        aria_label=f"validation over {over}",
-    )[
+    viewport = f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}"
+    return svg(viewBox=viewport, role="img", aria_label=f"validation over {over}")[
         _draw_frame(x, y, furthest, over),
         _draw_noise(facts, y),
-        path(class_="best", d=step_path(_best_points(facts, where, x, y))),
+        path(class_="best", d=step_path(_trace_best(facts, where, x, y))),
         (_draw_candidate(candidate, x(where(candidate)), y) for candidate in facts.tried),
         _draw_test(facts, y),
     ]
@@ -162,48 +147,36 @@ def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
             line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid")
             for value in rows
         ],
+        [label(_CURVE_LEFT - 6, y(value) + 4, f"{value:.2f}", "end", "tick") for value in rows],
         [
-            label(
-                _CURVE_LEFT - 6,
-                y(value) + 4,
-                f"{value:.2f}",
-                "end",
-                "tick",
-            )
-            for value in rows
-        ],
-        [
-            label(x(at), _CURVE_BOTTOM + 18, text, class_="tick")
-            for at, text in zip(columns, captions, strict=True)
+            label(x(value), _CURVE_BOTTOM + 18, caption, class_="tick")
+            for value, caption in zip(columns, captions, strict=True)
         ],
         label((_CURVE_LEFT + _CURVE_RIGHT) / 2, CURVE_HEIGHT - 6, over),
     ]
 
 
 def _draw_noise(facts: RunFacts, y: Scale) -> Node:
-    base = next(
-        (candidate.validation for candidate in facts.tried if candidate.decision == "base"), None
-    )
+    base = base_validation(facts)
     if base is None or facts.base_again is None:
         return None
     low, high = sorted((base.mean, facts.base_again.mean))
-    # Two equal means are a line that can still be seen.
+    # At least two points high, so that two equal means are still visible.
     height = max(2.0, y(low) - y(high))
     return rect(
         x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise"
     )
 
 
-def _best_points(
+def _trace_best(
     facts: RunFacts, where: Callable[[CandidateFacts], float], x: Scale, y: Scale
 ) -> list[tuple[float, float]]:
+    """Return the points of the best score so far, up to the right end of the curve."""
     points, best = list[tuple[float, float]](), -1.0
     for candidate in facts.tried:
-        if (
-            candidate.validation is not None
-            and candidate.decision in ("base", "admitted")
-            and candidate.validation.mean > best
-        ):
+        if candidate.validation is None or candidate.decision not in ("base", "admitted"):
+            continue
+        if candidate.validation.mean > best:
             best = candidate.validation.mean
             points.append((x(where(candidate)), y(best)))
     if points:
@@ -212,30 +185,19 @@ def _best_points(
 
 
 def _draw_candidate(candidate: CandidateFacts, x: float, y: Scale) -> Node:
-    kind = candidate.decision if candidate.decision in MARK_SHAPES else "rejected"
-    if candidate.validation is None:
-        return mark(
-            "cross",
-            x,
-            y(0),
-            "unmeasured",
-            f"{candidate.name}: {candidate.decision}, not measured. {candidate.reason}",
-        )
-    if candidate.decision == "indecisive":
-        return mark(
-            "ring", x, y(0), "indecisive", f"{candidate.name}: not compared. {candidate.reason}"
-        )
-    at, tooltip = (
-        candidate.validation,
-        (
-            f"{candidate.name}, {candidate.decision}: {format_mean(candidate.validation)}. "
-            f"{candidate.reason}"
-        ),
-    )
+    name, decision, reason = candidate.name, candidate.decision, candidate.reason
+    score = candidate.validation
+    if score is None:
+        tooltip = f"{name}: {decision}, not measured. {reason}"
+        return mark("cross", x, y(0), "unmeasured", tooltip)
+    if decision == "indecisive":
+        return mark("ring", x, y(0), "indecisive", f"{name}: not compared. {reason}")
+    kind = decision if decision in MARK_SHAPES else "rejected"
+    tooltip = f"{name}, {decision}: {format_mean(score)}. {reason}"
     return [
-        whiskers(x, y(at.low), y(at.high)),
-        mark(MARK_SHAPES.get(candidate.decision, "cross"), x, y(at.mean), kind, tooltip),
-        label(x + 8, y(at.mean) - 8, candidate.name, "start"),
+        whiskers(x, y(score.low), y(score.high)),
+        mark(MARK_SHAPES.get(decision, "cross"), x, y(score.mean), kind, tooltip),
+        label(x + 8, y(score.mean) - 8, name, "start"),
     ]
 
 
@@ -243,10 +205,7 @@ def _draw_test(facts: RunFacts, y: Scale) -> Node:
     rule = line(x1=_CURVE_RIGHT, x2=_CURVE_RIGHT, y1=_CURVE_TOP, y2=_CURVE_BOTTOM, class_="grid")
     if not facts.test:
         return [rule, label(_CURVE_RIGHT + 8, _CURVE_TOP + 12, "test sealed", "start")]
-    drawn: list[Node] = [
-        rule,
-        label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start"),
-    ]
+    drawn: list[Node] = [rule, label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
     arms = (
         ("base", "base", "base"),
         ("finalist", "admitted", "new"),
@@ -255,15 +214,13 @@ def _draw_test(facts: RunFacts, y: Scale) -> Node:
     for at, (name, kind, caption) in enumerate(arms):
         interval = facts.test.get(name)
         if interval is not None:
-            x, tooltip = (
-                _CURVE_RIGHT + 26 + 40 * at,
-                f"{name.replace('_', '-')} on the test: {format_mean(interval)}",
-            )
+            x = _CURVE_RIGHT + 26 + 40 * at
+            tooltip = f"{name.replace('_', '-')} on the test: {format_mean(interval)}"
             drawn += [
                 whiskers(x, y(interval.low), y(interval.high)),
                 mark("star", x, y(interval.mean), kind, tooltip),
+                label(x, _CURVE_BOTTOM + 18, caption),
             ]
-            drawn.append(label(x, _CURVE_BOTTOM + 18, caption))
     return drawn
 
 
@@ -273,17 +230,18 @@ def format_mean(interval: MeanInterval) -> str:
 
 
 _STEP, _ROW, _LEFT, _TOP = 96, 54, 40, 30
-_MAX_TOOLTIP = 60  # characters
+_MAX_TOOLTIP = 60
+"""Characters of the operations in a tooltip."""
 
 
 def draw_lineage(facts: RunFacts) -> Node:
-    """Return the tree from left to right, one column for each iteration; a node leads to its diff
-    below.
+    """Return the tree of candidates from left to right, one column for each iteration.
+
+    A node is a link to its diff below.
     """
-    places = _node_places(facts.tried)
-    width = (
-        _LEFT * 2 + _STEP * max((candidate.iteration for candidate in facts.tried), default=0) + 60
-    )
+    places = _place_nodes(facts.tried)
+    columns = max((candidate.iteration for candidate in facts.tried), default=0)
+    width = _LEFT * 2 + _STEP * columns + 60
     height = _TOP + max(y for _, y in places.values())
     return svg(
         viewBox=f"0 0 {width} {height}",
@@ -297,7 +255,7 @@ def draw_lineage(facts: RunFacts) -> Node:
     ]
 
 
-def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
+def _place_nodes(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
     """Return the place of each candidate: a first child in its parent's row, each further one in a
     new row.
     """
@@ -319,12 +277,7 @@ def _draw_edges(candidate: CandidateFacts, places: dict[str, tuple[int, int]]) -
     drawn = []
     for x0, y0 in (places[parent] for parent in candidate.parents if parent in places):
         middle = (x0 + x) / 2
-        drawn.append(
-            path(
-                class_="edge",
-                d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}",
-            )
-        )
+        drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
     return drawn
 
 
@@ -333,10 +286,9 @@ def _draw_node(candidate: CandidateFacts, places: dict[str, tuple[int, int]]) ->
     gained = "" if candidate.delta is None else f"{100 * candidate.delta:+.1f}"
     what = ("; ".join(candidate.operations) or candidate.summary)[:_MAX_TOOLTIP]
     tooltip = f"{candidate.name}: {candidate.decision}. {what}"
+    kind = f"node {gain_class(candidate.delta)} {candidate.decision}"
     return link(href=f"#{candidate.name}")[
-        g(class_=f"node {gain_class(candidate.delta)} {candidate.decision}")[
-            title()[tooltip], circle(cx=x, cy=y, r=15)
-        ],
+        g(class_=kind)[title()[tooltip], circle(cx=x, cy=y, r=15)],
         label(x, y + 4, candidate.name, class_="in-node"),
         label(x, y + 30, gained),
     ]
@@ -357,18 +309,14 @@ _UNITS = {"cost": "${:,.4f}", "tokens": "{:,.0f} tokens", "trials": "{:,.0f} tri
 
 def draw_waterfall(facts: RunFacts) -> Node:
     """Return one bar for each purpose, beginning where the one before ended, and the sum."""
-    by = next((unit for unit in _UNITS if facts.bill[unit]), "trials")
-    whole = facts.bill[by] or 1
-    rows = [(name.replace("role:", ""), spent[by]) for name, spent in facts.spent.items()]
-    x = Scale(0, whole, _WATERFALL_LEFT, _WIDTH - _RIGHT)
+    unit = next((unit for unit in _UNITS if facts.bill[unit]), "trials")
+    total = facts.bill[unit]
+    rows = [(name.replace("role:", ""), spent[unit]) for name, spent in facts.spent.items()]
+    rows.append(("all", total))
+    x = Scale(0, total or 1, _WATERFALL_LEFT, _WIDTH - _RIGHT)
     drawn: list[Node] = []
     reached = 0.0
-    for at, (name, value) in enumerate(
-        [
-            *rows,
-            ("all", whole if facts.bill[by] else 0),
-        ]
-    ):
+    for at, (name, value) in enumerate(rows):
         start = 0.0 if name == "all" else reached
         top = 6 + at * _BAR
         width = max(1.0, x(start + value) - x(start))
@@ -381,17 +329,9 @@ def draw_waterfall(facts: RunFacts) -> Node:
                 height=_BAR - 9,
                 class_="bar all" if name == "all" else "bar",
             ),
-            label(
-                x(start) + width + 6,
-                top + 14,
-                _UNITS[by].format(value),
-                "start",
-            ),
+            label(x(start) + width + 6, top + 14, _UNITS[unit].format(value), "start"),
         ]
         reached += value
-    height = 12 + _BAR * (len(rows) + 1)
-    return svg(
-        viewBox=f"0 0 {_WIDTH} {height}",
-        role="img",
-        aria_label="what it took",
-    )[drawn]
+    height = 12 + _BAR * len(rows)
+    viewport = f"0 0 {_WIDTH} {height}"
+    return svg(viewBox=viewport, role="img", aria_label="what it took")[drawn]

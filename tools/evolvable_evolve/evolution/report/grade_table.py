@@ -27,63 +27,42 @@ def collect_grades(
     arms, splits: as of `collect_rounds`.
     """
     dimensions = dimension_names()
-    found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    by_place: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     counted: set[str] = set()
     for record in records:
-        # A continued run may record a trial twice.
-        if (
-            record["type"] != "trial"
-            or record["trial"]["cached"]
-            or record["trial"]["key"] in counted
-        ):
+        if record["type"] != "trial":
             continue
         trial = record["trial"]
+        # A continued run may record a trial twice.
+        if trial["cached"] or trial["key"] in counted:
+            continue
         grades = {
             name: value for name, value in record.get("metrics", {}).items() if name in dimensions
         }
         split = splits.get(trial["task"], "")
         if grades and split and trial["program"] in arms and TrialOutcome(trial["outcome"]).counts:
             counted.add(trial["key"])
-            found.setdefault((trial["program"], split), []).append(grades)
-    places = [(arm, split) for arm in arms for split in dict.fromkeys(splits.values())]
+            by_place.setdefault((trial["program"], split), []).append(grades)
     return [
-        _row(
-            arms[arm],
-            split,
-            found[arm, split],
-        )
-        for arm, split in places
-        if (arm, split) in found
+        _make_row(arms[arm], split, by_place[arm, split])
+        for arm in arms
+        for split in dict.fromkeys(splits.values())
+        if (arm, split) in by_place
     ]
 
 
 def grade_cells(rows: Sequence[GradeRow]) -> list[list[str]]:
     """Return the table with its heads as texts."""
     names = list(dict.fromkeys(name for row in rows for name in row.means))
-    cells = [
-        [
-            "program",
-            "split",
-            "n",
-            *(name.replace("_", " ") for name in names),
-            "mean",
-        ]
-    ]
+    cells = [["program", "split", "n", *(name.replace("_", " ") for name in names), "mean"]]
     for row in rows:
-        mean_texts = [f"{row.means[name]:.2f}" if name in row.means else "-" for name in names]
-        cells.append(
-            [
-                row.arm,
-                row.split,
-                str(row.n),
-                *mean_texts,
-                f"{fmean(row.means.values()):.2f}",
-            ]
-        )
+        means = [f"{row.means[name]:.2f}" if name in row.means else "-" for name in names]
+        mean = f"{fmean(row.means.values()):.2f}"
+        cells.append([row.arm, row.split, str(row.n), *means, mean])
     return cells
 
 
-def _row(arm: str, split: str, grades: Sequence[Mapping[str, float]]) -> GradeRow:
+def _make_row(arm: str, split: str, grades: Sequence[Mapping[str, float]]) -> GradeRow:
     names = list(dict.fromkeys(name for grade in grades for name in grade))
     return GradeRow(
         arm,

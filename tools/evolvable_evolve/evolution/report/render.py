@@ -33,7 +33,8 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_tools.redaction import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
-_MAX_TASKS = 12  # names of tasks in one line
+_MAX_TASKS = 12
+"""Names of tasks in one line."""
 
 
 def render_text(facts: RunFacts) -> str:
@@ -55,12 +56,12 @@ def render_text(facts: RunFacts) -> str:
             f"  Iteration {diagnosis.iteration}: {diagnosis.said}.",
             *(f"    {line}" for line in diagnosis.lines),
         ]
-    again = (("The base measured again", facts.base_again), ("Without anything", facts.no_skill))
-    lines += [
-        f"{what}: {charts.format_mean(interval)}"
-        for what, interval in again
-        if interval is not None
-    ]
+    for arm, interval in (
+        ("The base measured again", facts.base_again),
+        ("Without anything", facts.no_skill),
+    ):
+        if interval is not None:
+            lines.append(f"{arm}: {charts.format_mean(interval)}")
     if facts.mde is not None:
         lines.append(
             "By the noise measured, the test can show a gain from about "
@@ -89,11 +90,9 @@ def render_text(facts: RunFacts) -> str:
 
 def _candidate_line(candidate: CandidateFacts) -> str:
     at = _describe_validation(candidate)
-    gained = (
-        ""
-        if candidate.delta is None or not candidate.parents
-        else f", {100 * candidate.delta:+.1f} against {candidate.parents[0]}"
-    )
+    gained = ""
+    if candidate.delta is not None and candidate.parents:
+        gained = f", {100 * candidate.delta:+.1f} against {candidate.parents[0]}"
     what = f": {candidate.summary}" if candidate.summary else ""
     return f"  {candidate.name:<5} {candidate.decision:<12} {at}{gained}{what}"
 
@@ -110,13 +109,13 @@ def _round_cost_lines(facts: RunFacts) -> list[str]:
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
-    found = [f"In test: {_describe_counts(facts.test_changes)}."] if facts.test_changes else []
+    lines = [f"In test: {_describe_counts(facts.test_changes)}."] if facts.test_changes else []
     for change, split in product(("fixed", "broken", "unstable"), (Split.TRAIN, Split.VAL)):
         tasks = [flip.task for flip in facts.flips if flip.change == change and flip.split == split]
         if tasks:
             more = f" and {len(tasks) - _MAX_TASKS} more" if len(tasks) > _MAX_TASKS else ""
-            found.append(f"{change.capitalize()} in {split}: {', '.join(tasks[:_MAX_TASKS])}{more}")
-    return found
+            lines.append(f"{change.capitalize()} in {split}: {', '.join(tasks[:_MAX_TASKS])}{more}")
+    return lines
 
 
 def _describe_counts(changes: Mapping[str, int]) -> str:
@@ -124,7 +123,7 @@ def _describe_counts(changes: Mapping[str, int]) -> str:
 
 
 def format_price(bill: Mapping[str, Any]) -> str:
-    """Return what was paid. A call without a known price is never shown as free."""
+    """Return the cost of a bill as text. A call without a known price is never shown as free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
@@ -132,9 +131,10 @@ def format_price(bill: Mapping[str, Any]) -> str:
 
 
 MAX_TASK_ROWS = 300
-"""The most tasks in the table; the JSON has all."""
+"""Tasks in the table at most; the JSON has all."""
 
-_UNFOLDED = 30  # tasks up to which the table is open
+_UNFOLDED = 30
+"""Tasks up to which the table is shown unfolded."""
 
 
 def render_page(facts: RunFacts) -> str:
@@ -188,13 +188,10 @@ def _header(facts: RunFacts) -> Node:
 def _adoption_line(facts: RunFacts) -> Node:
     if not facts.adoption:
         return None
-    undone = facts.adoption.get("undone")
-    end = (
-        f" It was taken back by operation {undone}."
-        if undone
-        else " `evolvable undo` takes it back."
-    )
-    return p[f"Adopted by operation {facts.adoption.get('operation')}.{end}"]
+    end = "`evolvable undo` takes it back."
+    if undone := facts.adoption.get("undone"):
+        end = f"It was taken back by operation {undone}."
+    return p[f"Adopted by operation {facts.adoption.get('operation')}. {end}"]
 
 
 def _learning(facts: RunFacts) -> Node:
@@ -206,9 +203,7 @@ def _learning(facts: RunFacts) -> Node:
         ]
         for at, name in enumerate(names)
     ]
-    base = next(
-        (candidate.validation for candidate in facts.tried if candidate.decision == "base"), None
-    )
+    base = charts.base_validation(facts)
     noise = ""
     if base is not None and facts.base_again is not None:
         noise = (
@@ -227,34 +222,29 @@ def _learning(facts: RunFacts) -> Node:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "") -> Node:
-    head, body = (
-        tr[(th[heading] for heading in heads)],
-        (tr[(td[cell] for cell in row)] for row in rows),
-    )
+    head = tr[(th[heading] for heading in heads)]
+    body = (tr[(td[cell] for cell in row)] for row in rows)
     return h.div(class_="wide")[h.table(class_=class_)[h.thead[head], h.tbody[body]]]
 
 
 def _candidate_section(candidate: CandidateFacts) -> Node:
-    gained = (
-        ""
-        if candidate.delta is None
-        else f" {100 * candidate.delta:+.1f} points against {', '.join(candidate.parents)}"
-    )
+    gained = ""
+    changed: Node = None
+    if candidate.delta is not None:
+        parents = ", ".join(candidate.parents)
+        gained = f" {100 * candidate.delta:+.1f} points against {parents}"
+    if candidate.delta is not None and candidate.parents:
+        fixed, broken = ", ".join(candidate.fixed) or "none", ", ".join(candidate.broken) or "none"
+        changed = p[f"Fixed: {fixed}. Broken: {broken}."]
+    tag = span(class_=f"tag {charts.gain_class(candidate.delta)}")[candidate.decision]
     at = _describe_validation(candidate)
-    tag, changes = (
-        span(class_=f"tag {charts.gain_class(candidate.delta)}")[candidate.decision],
-        (candidate.fixed, candidate.broken),
-    )
-    fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
     return details(id=candidate.name)[
         summary[h.strong[candidate.name], " ", tag, f" {at}{gained}"],
         p[candidate.summary] if candidate.summary else None,
         [p[code[operation]] for operation in candidate.operations],
         p(class_="said")[candidate.reason] if candidate.reason else None,
         [p(class_="warning")[finding] for finding in candidate.findings],
-        p[f"Fixed: {fixed}. Broken: {broken}."]
-        if candidate.parents and candidate.delta is not None
-        else None,
+        changed,
         h.pre(class_="diff")[_diff_lines(candidate.diff)] if candidate.diff else None,
     ]
 
@@ -288,22 +278,12 @@ def _categories(facts: RunFacts) -> Node:
         if any(candidate.name in row.means for row in facts.heat)
     ]
 
-    def cell(mean: float | None) -> Node:
-        return (
-            td["-"]
-            if mean is None
-            else td(
-                class_="heat",
-                style=f"--heat:{mean:.2f}",
-            )[f"{mean:.2f}"]
-        )
-
     # Lists: htpy reads a generator when the page is made, after the loop: all rows would be the
     # last.
     rows = [
         tr[
             th[f"{row.category or '(none)'} (n = {row.n})"],
-            [cell(row.means.get(name)) for name in names],
+            [_heat_cell(row.means.get(name)) for name in names],
         ]
         for row in facts.heat
     ]
@@ -312,13 +292,21 @@ def _categories(facts: RunFacts) -> Node:
     return _section("categories", "Categories", "Mean validation score of each candidate.", grid)
 
 
+def _heat_cell(mean: float | None) -> Node:
+    if mean is None:
+        return td["-"]
+    return td(class_="heat", style=f"--heat:{mean:.2f}")[f"{mean:.2f}"]
+
+
 def _tasks(facts: RunFacts) -> Node:
     changes: dict[str, Mapping[str, int]] = {"Test": facts.test_changes}
     for split in (Split.TRAIN, Split.VAL):
         changes[split.capitalize()] = Counter(
             flip.change for flip in facts.flips if flip.split == split
         )
-    counted = [f"{split}: {_describe_counts(found)}." for split, found in changes.items() if found]
+    counted = [
+        f"{split}: {_describe_counts(counts)}." for split, counts in changes.items() if counts
+    ]
     # The report names no test task, so their changes are counts alone.
     about = " ".join([f"The base against {facts.best}.", *counted])
     changed = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
@@ -341,9 +329,8 @@ def _tasks(facts: RunFacts) -> Node:
 def _task_cell(flip: TaskChange) -> Node:
     if not flip.outputs:
         return code[flip.task]
-    return details[
-        summary[code[flip.task]], [p(class_="output")[output] for output in flip.outputs]
-    ]
+    outputs = [p(class_="output")[output] for output in flip.outputs]
+    return details[summary[code[flip.task]], outputs]
 
 
 def _change_tag(flip: TaskChange) -> Node:
@@ -357,16 +344,13 @@ def _resources(facts: RunFacts) -> Node:
 
     rows: list[list[Node]] = []
     for resource in facts.resources:
-        about = (
-            code[resource.ref],
-            resource.candidate,
-            f"{resource.bytes:,}",
-            str(resource.trials),
-            f"{resource.read:.0%}",
-        )
         rows.append(
             [
-                *about,
+                code[resource.ref],
+                resource.candidate,
+                f"{resource.bytes:,}",
+                str(resource.trials),
+                f"{resource.read:.0%}",
                 format_number(resource.score_read),
                 format_number(resource.score_unread),
                 format_number(resource.tokens_read, ",.0f"),
@@ -409,26 +393,15 @@ def _grades(facts: RunFacts) -> Node:
 
 
 def _bill_table(facts: RunFacts) -> Node:
-    def row(name: str, spent: dict[str, object]) -> list[Node]:
-        numbers = (
-            spent["trials"],
-            spent["cached"],
-            spent["trouble"],
-            spent["calls"],
-            spent["tokens"],
-        )
-        return [
-            name.replace("role:", ""),
-            *(f"{number:,}" for number in numbers),
-            format_price(spent),
-        ]
+    columns = ("trials", "cached", "trouble", "calls", "tokens")
 
-    rows = [
-        *(row(name, spent) for name, spent in facts.spent.items()),
-        row("all", facts.bill),
-    ]
-    heads = ("for", "trials", "cached", "trouble", "calls", "tokens", "cost")
-    return _table(heads, rows, "numbers")
+    def make_row(name: str, spent: dict[str, Any]) -> list[Node]:
+        numbers = [f"{spent[column]:,}" for column in columns]
+        return [name.replace("role:", ""), *numbers, format_price(spent)]
+
+    rows = [make_row(name, spent) for name, spent in facts.spent.items()]
+    rows.append(make_row("all", facts.bill))
+    return _table(("for", *columns, "cost"), rows, "numbers")
 
 
 def _gates_section(facts: RunFacts) -> Node:
@@ -460,7 +433,7 @@ def _provenance(facts: RunFacts) -> Node:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """Where the report of a run is, and the same as text. label: what its figures are."""
+    """The paths of a run's report, and the report as text. label: the kind of its figures."""
 
     run: str
     label: str
@@ -481,16 +454,16 @@ def write_report(
     """
     records = read_records(folder)
     facts = collect_facts(folder, fold_records(records), records, redactor)
-    place = out or folder.path
-    place.mkdir(parents=True, exist_ok=True)
-    html, values = place / "report.html", place / "report.json"
+    target = out or folder.path
+    target.mkdir(parents=True, exist_ok=True)
+    html, values = target / "report.html", target / "report.json"
     _write_atomic(html, render_page(facts))
     _write_atomic(values, json.dumps(asdict(facts), indent=1, ensure_ascii=False) + "\n")
     return WrittenReport(facts.run, facts.label, str(html), str(values), render_text(facts))
 
 
 def _write_atomic(path: Path, content: str) -> None:
+    # A browser that reloads the page while the run writes it never reads half of one.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(content, encoding="utf-8", errors="replace")
-    # A browser that reloads the page while the run writes it never reads half of one.
     os.replace(draft, path)

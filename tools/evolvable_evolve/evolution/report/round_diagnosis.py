@@ -10,8 +10,10 @@ from evolvable_evolve.evolution.ledger import LedgerRecord, RunDirectory, RunSta
 
 @dataclass(frozen=True)
 class RoundDiagnosis:
-    """Diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the
-    page unfolds.
+    """The diagnosis of one iteration.
+
+    said: its summary. lines: shown below it. details: texts of models or numbers, which the page
+    unfolds.
     """
 
     iteration: int
@@ -25,20 +27,21 @@ def collect_diagnosis(folder: RunDirectory, state: RunState) -> list[RoundDiagno
     rounds: dict[int, list[LedgerRecord]] = {}
     for record in state.gradients:
         rounds.setdefault(record["iteration"], []).append(record)
-    found = [_critiques(folder, number, records) for number, records in rounds.items()]
     # Gradients and signals are of different optimizers, so one of the two lists is empty.
-    return [*found, *map(_signals, state.signals)]
+    return [
+        *(_describe_critiques(folder, number, records) for number, records in rounds.items()),
+        *map(_describe_signals, state.signals),
+    ]
 
 
-def _critiques(
+def _describe_critiques(
     folder: RunDirectory, number: int, records: Sequence[LedgerRecord]
 ) -> RoundDiagnosis:
-    # A dropped critique repeated words of a task, and was never used.
-    changes, dropped = (
-        sum(bool(record[name]) for record in records) for name in ("change", "dropped")
-    )
+    changes = sum(bool(record["change"]) for record in records)
     summary = f"{len(records)} trials criticised, {changes} asked for a change"
-    summary += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
+    # A dropped critique was never used.
+    if dropped := sum(bool(record["dropped"]) for record in records):
+        summary += f", {dropped} dropped as they repeat words of tasks"
     counts = Counter(name for record in records for name in record["to"])
     lines = [
         f"{name}: {count} critique{'s' if count > 1 else ''}" for name, count in counts.items()
@@ -48,13 +51,12 @@ def _critiques(
         for record in records
         if record["artifact"]
     }
-    return RoundDiagnosis(
-        number, summary, lines, [f"{task}: {text}" for task, text in texts.items()]
-    )
+    details = [f"{task}: {text}" for task, text in texts.items()]
+    return RoundDiagnosis(number, summary, lines, details)
 
 
-def _signals(record: LedgerRecord) -> RoundDiagnosis:
-    rollouts = [rollout for group in record["groups"] for rollout in _group_rollouts(group)]
+def _describe_signals(record: LedgerRecord) -> RoundDiagnosis:
+    rollouts = [rollout for group in record["groups"] for rollout in _list_rollouts(group)]
     contrasts = record["contrasts"]
     text = (
         f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass "
@@ -65,12 +67,9 @@ def _signals(record: LedgerRecord) -> RoundDiagnosis:
         ("ratio", "similarity to the answer before"),
         ("objective", "objective"),
     ):
-        middle = mean(rollout[name] for rollout in rollouts)
-        text += (
-            ""
-            if middle is None
-            else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
-        )
+        average = mean(rollout[name] for rollout in rollouts)
+        if average is not None:
+            text += f"{';' if name == 'reward' else ','} mean {words} {average:.2f}"
     details = [
         f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage "
         f"{rollout['advantage']:+.2f}, similarity {rollout['ratio']:.2f}, objective "
@@ -80,8 +79,8 @@ def _signals(record: LedgerRecord) -> RoundDiagnosis:
     return RoundDiagnosis(record["iteration"], text, [], details)
 
 
-def _group_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the rollouts of one task, each with its signals; a task of Reinforce++ has one."""
+def _list_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rollouts of one task, each with its signals."""
     # Reinforce++ records one answer for each task, GRPO lists.
     if "rewards" not in group:
         return [group]

@@ -47,31 +47,20 @@ def _describe_calibration(record: LedgerRecord) -> str:
 
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
-    "repeats",
-    "test_repeats",
-    "fail_below",
-    "concurrency",
-    "trials",
-    "open_above",
-    "stalls",
-    "screen_above",
-    "samples",
-    "rejections",
-    "test_alpha",
-    "least_gain",
-    "cost_rise",
-    "coverage",
-    "stale_hours",
-    "target",
-    "batch",
-    "edits",
+    *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls"),
+    *("screen_above", "samples", "rejections", "test_alpha", "least_gain", "cost_rise"),
+    *("coverage", "stale_hours", "target", "batch", "edits"),
 )
 """Settings with an option of the same name; the option of `fail_below` has another."""
 
 
 def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
-    """Return what is needed to repeat the run and to distinguish it from another."""
+    """Return what is needed to repeat the run and to distinguish it from another.
+
+    finalist: the digest of its program.
+    """
     settings = state.settings
+    judges = "; ".join(map(_describe_calibration, state.judges))
     return {
         "evolvable": version("evolvable"),
         "task_set": f"{settings.get('task_set', '')}@{settings.get('task_set_version', '')}",
@@ -79,7 +68,7 @@ def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
         "test_digest": settings.get("test_digest", ""),
         "executor": state.fingerprint,
         "brain": settings.get("brain", ""),
-        **({"judge": "; ".join(map(_describe_calibration, state.judges))} if state.judges else {}),
+        **({"judge": judges} if state.judges else {}),
         "seed": settings.get("seed"),
         "base_digest": state.base,
         "finalist_digest": finalist,
@@ -89,12 +78,12 @@ def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
 
 
 def reproduce_command(settings: Mapping[str, Any]) -> str:
-    """Return the command for settings as the ledger holds them; '' for a run that no
+    """Return the command for settings as the ledger holds them, '' for a run that no
     command began.
     """
     if not settings.get("task_set_digest"):
         return ""
-    usual = {
+    defaults = {
         setting.name: setting.default
         for setting in fields(RunSettings)
         if setting.default is not MISSING
@@ -106,13 +95,11 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     if rounds := settings["executor"].get("rounds"):
         words += ["--rounds", str(rounds)]
     for name in _OPTIONS:
-        chosen, default = (_as_words(source.get(name)) for source in (settings, usual))
-        # Options with their default would make the command long, and may get another default later.
-        if name in settings and chosen != default:
-            words += [
-                "--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}",
-                *chosen,
-            ]
+        chosen = _to_words(settings.get(name))
+        # Options with their default would make the command long.
+        if name in settings and chosen != _to_words(defaults.get(name)):
+            option = "--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}"
+            words += [option, *chosen]
     limits = settings.get("limit", {})
     for name in ("cost", "tokens", "calls"):
         if limits.get(name) is not None:
@@ -120,9 +107,10 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _as_words(value: Any) -> list[str]:
+def _to_words(value: Any) -> list[str]:
     """Return the words of an option's value: two for a pair."""
-    return [str(word) for word in (value if isinstance(value, list | tuple) else (value,))]
+    values = value if isinstance(value, list | tuple) else (value,)
+    return [str(word) for word in values]
 
 
 def _executor_option(executor: Mapping[str, Any]) -> str:
@@ -134,11 +122,11 @@ def _executor_option(executor: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """One resource under one candidate. trials: those that counted with it installed. read: the
-    share that read it.
+    """The use of one resource under one candidate.
 
-    score_read, score_unread: mean scores of those that did and did not. tokens_read: of a trial
-    that did, where tokens are reported. bytes: of all its files.
+    bytes: of all its files. trials: those that counted with it installed. read: the share of them
+    that read it. score_read, score_unread: mean scores of those that did and did not. tokens_read:
+    mean tokens of those that did, None where none are reported.
     """
 
     ref: str
@@ -160,33 +148,34 @@ def collect_resource_use(
         if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
             trials[record["trial"]["program"]].append(record["trial"])
     return [
-        _resource_use(
-            part.ref,
-            names.get(digest, digest[:12]),
-            part.size,
-            trials[digest],
-        )
+        _measure_use(part.ref, names.get(digest, digest[:12]), part.size, trials[digest])
         for digest, program in programs.items()
         for part in program.parts
         if trials[digest]
     ]
 
 
-def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord]) -> ResourceUse:
+def _measure_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord]) -> ResourceUse:
     read = [trial for trial in trials if ref in trial["read"]]
     unread = [trial for trial in trials if ref not in trial["read"]]
     tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
-    with_it, without = (
-        mean(trial["score"] for trial in some if trial["score"] is not None)
-        for some in (read, unread)
-    )
-    mean_tokens = mean(tokens) if any(tokens) else None
     return ResourceUse(
-        ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, mean_tokens
+        ref,
+        candidate,
+        size,
+        len(trials),
+        len(read) / len(trials),
+        score_read=_mean_score(read),
+        score_unread=_mean_score(unread),
+        tokens_read=mean(tokens) if any(tokens) else None,
     )
 
 
-# Redacted before it is cut to the shorter length: half a secret would not be found.
+def _mean_score(trials: Iterable[LedgerRecord]) -> float | None:
+    return mean(trial["score"] for trial in trials if trial["score"] is not None)
+
+
+# An output is redacted before it is cut to the shorter length: half a secret is not recognised.
 MAX_OUTPUT_SHOWN, MAX_OUTPUT_READ = 400, 2_000
 """Characters of an output in the report, and how many are searched for secrets before it is cut."""
 
@@ -205,9 +194,9 @@ class MeanInterval:
 class CandidateFacts:
     """One candidate, the base included.
 
-    validation: None while it is not measured. delta, fixed, broken: against the first parent; none
-    of an indecisive candidate, of which too few tasks counted on both sides. diff: against its
-    first parent.
+    validation: None while it is not measured. delta, fixed, broken: against the first parent. They
+    are empty for an indecisive candidate, of which too few tasks counted on both sides. diff:
+    against the first parent. changed: refs of the resources that it changes.
     """
 
     name: str
@@ -232,10 +221,10 @@ class CandidateFacts:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """One task under the base and under the best. change: fixed, broken, unstable (the base differs
-    from itself), same.
+    """One task under the base and under the best.
 
-    outputs: of either arm, cut, with the outcome.
+    change: fixed, broken, unstable (the base differs from itself), same. outputs: the last output
+    of each arm, cut, with its outcome.
     """
 
     task: str
@@ -249,8 +238,9 @@ class TaskChange:
 
 @dataclass(frozen=True)
 class CategoryScores:
-    """One category: how many validation tasks it has, and the mean score of each candidate that was
-    measured.
+    """The scores of one category.
+
+    n: its validation tasks. means: of each candidate that was measured, by name.
     """
 
     category: str
@@ -260,14 +250,15 @@ class CategoryScores:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All facts of a run, for people. label: what its figures are: simulated, scripted or a model's
-    name. answer: the verdict in words that name the resource, '' before.
+    """All facts of a run, for people.
 
-    best: the name of the finalist, or of the best so far. base_again: the base measured a second
-    time (A/A). test: by arm (base, finalist, no_skill), None while sealed. flips: of tasks that are
-    not sealed. test_changes: how many test tasks were fixed, broken or the same. No report names
-    them, so that no program can be fitted to them. rounds: the answers of each round. diagnosis:
-    the optimizer's findings on trials, by round.
+    label: the kind of its figures: simulated, scripted or a model's name. answer: the verdict in
+    words that name the resource, '' before it. heat: validation scores by category. best: the name
+    of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test:
+    by arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed.
+    test_changes: how many test tasks were fixed, broken or the same. No report names them, so that
+    no program can be fitted to them. rounds: the answers of each round. diagnosis: the optimizer's
+    findings on trials, by round.
     """
 
     run: str
@@ -303,6 +294,11 @@ class RunFacts:
     diagnosis: list[RoundDiagnosis] = field(default_factory=list)
 
 
+# All but `type` map test tasks to scores, and no report names a test task.
+_OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
+"""Fields of the verdict that no report shows."""
+
+
 def collect_facts(
     folder: RunDirectory,
     state: RunState,
@@ -322,7 +318,8 @@ def collect_facts(
     arms = {
         name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")
     }
-    of_judges = [judge["warning"] for judge in state.judges if judge["warning"]]
+    programs = {digest: folder.program(digest) for digest in state.candidates}
+    judge_warnings = [judge["warning"] for judge in state.judges if judge["warning"]]
     is_search = state.settings.get("purpose") != "measure"
     return RunFacts(
         run=state.run,
@@ -333,7 +330,7 @@ def collect_facts(
         ruling=str(state.verdict.get("verdict", "")),
         best=best,
         exploratory=state.exploratory,
-        warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
+        warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(judge_warnings)],
         tasks=_count_tasks(state),
         tried=_collect_candidates(folder, state, records, names, clean),
         frontier=[names[digest] for digest in state.frontier],
@@ -342,12 +339,10 @@ def collect_facts(
         mde=state.calibration.get("mde"),
         test={name: interval for name, interval in arms.items() if interval is not None} or None,
         verdict=_describe_verdict(state, round_costs(rounds, best)),
-        heat=_category_scores(state),
-        flips=_task_changes(state, finalist, records, clean),
+        heat=_collect_categories(state),
+        flips=_collect_changes(state, finalist, records, clean),
         test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
-        resources=collect_resource_use(
-            records, {digest: folder.program(digest) for digest in state.candidates}, names
-        ),
+        resources=collect_resource_use(records, programs, names),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
         bill=state.bill.to_json(),
         gates=[asdict(gate) | {"candidate": names.get(gate.candidate, "")} for gate in state.gates],
@@ -374,7 +369,7 @@ def _collect_candidates(
         record["candidate"]: record.get("diff") for record in records if record["type"] == "built"
     }
     return [
-        _candidate_facts(folder, candidate, names, diffs.get(candidate.digest), redactor)
+        _collect_candidate(folder, candidate, names, diffs.get(candidate.digest), redactor)
         for candidate in state.candidates.values()
     ]
 
@@ -382,7 +377,7 @@ def _collect_candidates(
 def _count_tasks(state: RunState) -> dict[str, int]:
     """Return the number of tasks of each split."""
     sizes = dict(Counter(split for split, _ in state.tasks.values()))
-    # The sealed tasks are in the verdict alone.
+    # The ledger names the tasks of the test in the verdict alone.
     if sealed := len(state.verdict.get("base", {})):
         sizes[str(Split.TEST)] = sealed
     return sizes
@@ -396,21 +391,14 @@ def _describe_verdict(state: RunState, costs: Sequence[RoundCost]) -> dict[str, 
     return {key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS}
 
 
-# These map test tasks to scores, and no report names a test task.
-_OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
-
-
 def headline(state: RunState, best: str) -> str:
     """Return the run in one sentence with its numbers; nothing is claimed before the verdict."""
     verdict = state.verdict
     if not verdict:
-        best_note = (
-            f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
-        )
-        return (
-            f"The run is not finished ({state.stopped or state.phase}).{best_note} Nothing "
-            "is claimed."
-        )
+        sentences = [f"The run is not finished ({state.stopped or state.phase})."]
+        if best not in ("", "base"):
+            sentences.append(f"The best so far is {best}, provisionally.")
+        return " ".join([*sentences, "Nothing is claimed."])
     if not verdict.get("n"):
         return f"{verdict['verdict']}: {verdict['why']}"
     low, high = verdict["interval"]
@@ -424,21 +412,17 @@ def headline(state: RunState, best: str) -> str:
 
 
 def _ordinal(look: int) -> str:
-    # 11th, 12th and 13th.
-    ending = (
-        "th"
-        if 10 <= look % 100 <= 20
-        else {1: "st", 2: "nd", 3: "rd"}.get(
-            look % 10,
-            "th",
-        )
-    )
+    # 11th, 12th and 13th, but 21st, 22nd and 23rd.
+    if 10 <= look % 100 <= 20:
+        return f"{look}th"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(look % 10, "th")
     return f"{look}{ending}"
 
 
 def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
-    """Return the mean over tasks; Wilson's interval where every task passes or fails, else one by
-    resampling tasks.
+    """Return the mean over tasks with its interval, None without scores.
+
+    The interval is Wilson's where every task passes or fails, else one by resampling tasks.
     """
     values = list((scores or {}).values())
     if not values:
@@ -450,7 +434,7 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
     return MeanInterval(sum(values) / len(values), low, high, len(values))
 
 
-def _candidate_facts(
+def _collect_candidate(
     folder: RunDirectory,
     candidate: RunCandidate,
     names: Mapping[str, str],
@@ -473,15 +457,13 @@ def _candidate_facts(
         # The tasks that counted are no sample of all: missing ones may depend on the candidate.
         computed |= {"delta": None, "fixed": (), "broken": ()}
     facts = CandidateFacts(**copied | computed)
-    summary, reason, diff = (
-        redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff)
-    )
-    operations, findings = (
-        tuple(redactor.redact(text)[0] for text in texts)
-        for texts in (facts.operations, facts.findings)
-    )
     return replace(
-        facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings
+        facts,
+        summary=redactor.redact(facts.summary)[0],
+        reason=redactor.redact(facts.reason)[0],
+        diff=redactor.redact(facts.diff)[0],
+        operations=tuple(redactor.redact(text)[0] for text in facts.operations),
+        findings=tuple(redactor.redact(text)[0] for text in facts.findings),
     )
 
 
@@ -489,7 +471,7 @@ def _redact_diagnosis(diagnosis: RoundDiagnosis, redactor: Redactor) -> RoundDia
     return replace(diagnosis, details=[redactor.redact(text)[0] for text in diagnosis.details])
 
 
-def _category_scores(state: RunState) -> list[CategoryScores]:
+def _collect_categories(state: RunState) -> list[CategoryScores]:
     by_category: dict[str, list[str]] = defaultdict(list)
     for task, (split, category) in state.tasks.items():
         if split == Split.VAL:
@@ -507,26 +489,25 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
     return rows
 
 
-def _task_changes(
+def _collect_changes(
     state: RunState, finalist: str, records: Iterable[LedgerRecord], redactor: Redactor
 ) -> list[TaskChange]:
-    """Return the tasks of validation; those that changed first."""
-    base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
-    again, outputs = (
-        state.calibration.get("again", {}),
-        _last_outputs(records, (state.base, finalist), redactor),
-    )
+    """Return the validation tasks that both the base and the finalist were measured on, those that
+    changed first.
+    """
+    base, best = state.candidates.get(state.base), state.candidates.get(finalist)
+    again = state.calibration.get("again", {})
+    outputs = _collect_outputs(records, (state.base, finalist), redactor)
+    changes = []
     if base is not None and best is not None:
         for task in base.scores.keys() & best.scores.keys():
             before, after = base.scores[task], best.scores[task]
-            change = _change_kind(before, after, task in again and again[task] != before)
+            is_unstable = task in again and again[task] != before
+            change = _name_change(before, after, is_unstable)
             split, category = state.tasks.get(task, (str(Split.VAL), ""))
-            found.append(TaskChange(task, category, split, before, after, change, outputs[task]))
+            changes.append(TaskChange(task, category, split, before, after, change, outputs[task]))
     order = ("fixed", "broken", "unstable", "same")
-    return sorted(
-        found,
-        key=lambda flip: (order.index(flip.change), flip.split, flip.task),
-    )
+    return sorted(changes, key=lambda flip: (order.index(flip.change), flip.split, flip.task))
 
 
 def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
@@ -534,43 +515,46 @@ def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
 
     Only a person sees them.
     """
-    tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
-    found: dict[str, list[str]] = {}
-    for task in sorted(tested.keys() & reached.keys()):
-        if task not in state.tasks:  # a narrow claim takes validation tasks as well
-            found.setdefault(
-                _change_kind(tested[task], reached[task], False),
-                [],
-            ).append(task)
-    return found
+    before, after = state.verdict.get("base", {}), state.verdict.get("finalist", {})
+    by_change: dict[str, list[str]] = {}
+    for task in sorted(before.keys() & after.keys()):
+        # A narrow claim is measured on validation tasks as well, which are no test tasks.
+        if task not in state.tasks:
+            change = _name_change(before[task], after[task], is_unstable=False)
+            by_change.setdefault(change, []).append(task)
+    return by_change
 
 
-def _change_kind(before: float, after: float, shaky: bool) -> str:
+def _name_change(before: float, after: float, is_unstable: bool) -> str:
+    """Return the name of a change of score. is_unstable: whether the base differs from itself."""
+    if is_unstable:
+        return "unstable"
     if before == after:
-        return "unstable" if shaky else "same"
-    return "unstable" if shaky else "fixed" if after > before else "broken"
+        return "same"
+    return "fixed" if after > before else "broken"
 
 
-def _last_outputs(
+def _collect_outputs(
     records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor
 ) -> dict[str, list[str]]:
     """Return by task the last outputs of the base and the best in validation, without secrets and
     cut.
+
+    arms: the digests of the base and of the best.
     """
     last: dict[str, dict[str, LedgerRecord]] = defaultdict(dict)
     for record in records:
-        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in (
-            "calibrate",
-            "val",
-        ):
-            trial = record["trial"]
-            if trial["program"] in arms:
-                last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial
-    found: dict[str, list[str]] = defaultdict(list)
+        batch = str(record.get("batch", "")).partition("/")[0]
+        if record["type"] != "trial" or batch not in ("calibrate", "val"):
+            continue
+        trial = record["trial"]
+        if trial["program"] in arms:
+            last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial
+    outputs: dict[str, list[str]] = defaultdict(list)
     for task, by_arm in last.items():
         for arm in ("base", "best"):
             if (trial := by_arm.get(arm)) is not None:
                 clean, _ = redactor.redact(str(trial["output"])[:MAX_OUTPUT_READ])
                 excerpt = " ".join(clean.split())[:MAX_OUTPUT_SHOWN]
-                found[task].append(f"{arm}, {trial['outcome']}: {excerpt or '(no output)'}")
-    return found
+                outputs[task].append(f"{arm}, {trial['outcome']}: {excerpt or '(no output)'}")
+    return outputs

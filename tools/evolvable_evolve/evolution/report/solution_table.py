@@ -14,13 +14,13 @@ FINAL = "final"
 
 @dataclass(frozen=True)
 class SolutionRow:
-    """The answers of one program on one split after a round; an answer that the round did not
-    change counts again.
+    """The answers of one program on one split after a round.
 
-    n: answers. outcomes: how many ended in each of the eight ways, which add up to n; empty for
-    other tasks. ar, am: mean milliseconds and megabytes of accepted answers. apc: mean cases that
-    an answer passed before the first failure, over those that ran a case. The rest is what this
-    round alone took; cost None: not all of it has a price.
+    An answer that the round did not change counts again. n: answers. outcomes: how many ended in
+    each of the eight ways, which add up to n; empty for other tasks. ar, am: mean milliseconds and
+    megabytes of accepted answers. apc: mean cases that an answer passed before the first failure,
+    over those that ran a case. tokens, calls, cost, seconds: of this round alone; cost is None
+    where not all of it has a price.
     """
 
     arm: str
@@ -55,11 +55,11 @@ _Answers = Sequence[_Answer]
 def collect_rounds(
     records: Iterable[LedgerRecord], arms: Mapping[str, str], splits: Mapping[str, str]
 ) -> list[SolutionRow]:
-    """Return a row for each round of each arm and split; no rows where no answer was improved and
-    no task is code.
+    """Return a row for each round of each arm and split.
 
-    arms: names of programs by digest. splits: of the tasks that are shown, by id. A trial that
-    infrastructure ended, or that a killed process left, counts for nothing.
+    There are no rows where no answer was improved and no task is code. arms: names of programs by
+    digest. splits: of the tasks that are shown, by id. A trial that infrastructure ended, or that a
+    killed process left, counts for nothing.
     """
     rounds: dict[tuple[str, int], list[LedgerRecord]] = {}
     groups: dict[tuple[str, str], list[_Answers]] = {
@@ -74,31 +74,29 @@ def collect_rounds(
             continue
         trial = record["trial"]
         # The rounds of an attempt are recorded before its trial.
-        found = rounds.pop((trial["key"], record["attempt"]), [])
+        of_trial = rounds.pop((trial["key"], record["attempt"]), [])
+        if not TrialOutcome(trial["outcome"]).counts or trial["key"] in counted:
+            continue
         # A task without a split is sealed or unknown, and is not shown.
         place = trial["program"], splits.get(trial["task"], "")
-        if (
-            not TrialOutcome(trial["outcome"]).counts
-            or trial["key"] in counted
-            or place not in groups
-        ):
+        if place not in groups:
             continue
         counted.add(trial["key"])
-        has_rounds = has_rounds or bool(found) or "code" in record
-        groups[place].append(
-            [_answer(round_record) for round_record in found] or [_only_answer(record)]
-        )
+        has_rounds = has_rounds or bool(of_trial) or "code" in record
+        answers = [_parse_answer(round_record) for round_record in of_trial]
+        groups[place].append(answers or [_parse_only_answer(record)])
+    if not has_rounds:
+        return []
     return [
         row
-        for (arm, split), all_ in groups.items()
-        if has_rounds
-        for row in _rows(arms[arm], split, all_)
+        for (arm, split), trials in groups.items()
+        for row in _make_rows(arms[arm], split, trials)
     ]
 
 
 def places_of_run(state: RunState, finalist: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return arms and splits of a run: its base and its best on validation, and on the test once it
-    has a verdict.
+    """Return the arms and splits of a run: its base and its finalist, on validation, and on the
+    test once it has a verdict.
     """
     splits = {task: split for task, (split, _) in state.tasks.items() if split == Split.VAL}
     splits |= {
@@ -115,7 +113,7 @@ def places_of_run(state: RunState, finalist: str) -> tuple[dict[str, str], dict[
 def rounds_of_run(
     state: RunState, records: Iterable[LedgerRecord], finalist: str
 ) -> list[SolutionRow]:
-    """Return the rows of a run."""
+    """Return the rows of a run for its base and its finalist."""
     return collect_rounds(records, *places_of_run(state, finalist))
 
 
@@ -137,47 +135,36 @@ class RoundCost:
         """Return the cost in words."""
         money = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
         spent = f"{self.calls:,} calls, {self.tokens:,} tokens, {money}"
-        return (
-            f"round {self.round} {self.gain:+.3f} for {spent}"
-            if self.round
-            else f"first answers {spent}"
-        )
+        if not self.round:
+            return f"first answers {spent}"
+        return f"round {self.round} {self.gain:+.3f} for {spent}"
 
 
 def round_costs(rows: Sequence[SolutionRow], finalist: str) -> list[RoundCost]:
-    """Return what the first answers and each round of the finalist took in the test; nothing
-    without rounds.
+    """Return the costs of the first answers and of each round of the finalist in the test.
+
+    The list is empty without rounds.
     """
-    mine = [
-        row for row in rows if (row.arm, row.split) == (finalist, Split.TEST) and row.round != FINAL
-    ]
-    round_means = [row.mean for row in mine]
-    found = [
-        RoundCost(
-            number,
-            row.mean - round_means[max(0, number - 1)],
-            row.tokens,
-            row.calls,
-            row.cost,
-            row.seconds,
-        )
-        for number, row in enumerate(mine)
-    ]
-    return found if len(found) > 1 else []
+    tested = [row for row in rows if row.arm == finalist and row.split == Split.TEST]
+    of_rounds = [row for row in tested if row.round != FINAL]
+    if len(of_rounds) < 2:
+        return []
+    costs, before = [], of_rounds[0].mean
+    for number, row in enumerate(of_rounds):
+        gain = row.mean - before
+        costs.append(RoundCost(number, gain, row.tokens, row.calls, row.cost, row.seconds))
+        before = row.mean
+    return costs
 
 
-def _answer(record: LedgerRecord) -> _Answer:
-    spent = to_bill(ModelUsage(**record["usage"]))
-    return _Answer(
-        record["score"] or 0.0,
-        record.get("code", ""),
-        record.get("code_metrics", {}),
-        spent,
-        record["wall"],
-    )
+def _parse_answer(record: LedgerRecord) -> _Answer:
+    metrics = record.get("code_metrics", {})
+    bill = to_bill(ModelUsage(**record["usage"]))
+    return _Answer(record["score"] or 0.0, record.get("code", ""), metrics, bill, record["wall"])
 
 
-def _only_answer(record: LedgerRecord) -> _Answer:
+def _parse_only_answer(record: LedgerRecord) -> _Answer:
+    """Return the answer of a trial without rounds."""
     trial = parse_trial(record["trial"])
     metrics = record.get("code_metrics", {})
     return _Answer(
@@ -185,31 +172,30 @@ def _only_answer(record: LedgerRecord) -> _Answer:
     )
 
 
-def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[SolutionRow]:
+def _make_rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[SolutionRow]:
+    """Yield a row for each round of these trials, and one for their final answers."""
     most = max(map(len, trials), default=0)
     for number in range(most):
         # A trial with fewer rounds keeps its last answer.
         standing = [answers[min(number, len(answers) - 1)] for answers in trials]
-        yield _row(
-            arm,
-            split,
-            str(number),
-            standing,
-            [answers[number] for answers in trials if number < len(answers)],
-        )
+        new = [answers[number] for answers in trials if number < len(answers)]
+        yield _make_row(arm, split, str(number), standing, new)
     if most:
-        yield _row(
-            arm,
-            split,
-            FINAL,
-            [answers[-1] for answers in trials],
-            [answer for all_ in trials for answer in all_],
-        )
+        final = [answers[-1] for answers in trials]
+        yield _make_row(arm, split, FINAL, final, [answer for some in trials for answer in some])
 
 
-def _row(arm: str, split: str, number: str, standing: _Answers, answers: _Answers) -> SolutionRow:
-    bill = sum((answer.bill for answer in answers), Bill())
+def _make_row(arm: str, split: str, number: str, standing: _Answers, new: _Answers) -> SolutionRow:
+    """Return the row of a round.
+
+    standing: the answer of each trial after it. new: the answers that it made, which it is billed
+    for.
+    """
+    bill = sum((answer.bill for answer in new), Bill())
     codes = [answer for answer in standing if answer.code]
+    outcomes: dict[str, int] = {}
+    if codes:
+        outcomes = {str(kind): sum(answer.code == kind for answer in codes) for kind in CodeOutcome}
     # Time and memory of a wrong program say nothing.
     accepted = [answer for answer in codes if answer.code == CodeOutcome.PASSED]
     return SolutionRow(
@@ -218,9 +204,7 @@ def _row(arm: str, split: str, number: str, standing: _Answers, answers: _Answer
         number,
         len(standing),
         fmean(answer.score for answer in standing),
-        {str(kind): sum(answer.code == kind for answer in codes) for kind in CodeOutcome}
-        if codes
-        else {},
+        outcomes,
         _mean(accepted, "runtime_ms"),
         _mean(accepted, "memory_mb"),
         _mean(codes, "cases_passed"),
@@ -228,50 +212,25 @@ def _row(arm: str, split: str, number: str, standing: _Answers, answers: _Answer
         bill.calls,
         # A sum without the unknown prices would look cheaper than it was.
         None if bill.unpriced else bill.cost,
-        sum(answer.wall for answer in answers),
+        sum(answer.wall for answer in new),
     )
 
 
 def _mean(answers: _Answers, name: str) -> float | None:
-    found = [answer.metrics[name] for answer in answers if name in answer.metrics]
-    return fmean(found) if found else None
+    """Return the mean of a metric over the answers that have it, None without one."""
+    values = [answer.metrics[name] for answer in answers if name in answer.metrics]
+    return fmean(values) if values else None
 
 
-HEADS = (
-    "program",
-    "split",
-    "round",
-    "n",
-    "score",
-    *CodeOutcome,
-    "AR ms",
-    "AM MB",
-    "APC",
-    "tokens",
-    "calls",
-    "cost",
-    "s",
-)
+_NAME_HEADS, _CODE_HEADS = ("program", "split", "round", "n", "score"), ("AR ms", "AM MB", "APC")
+HEADS = (*_NAME_HEADS, *CodeOutcome, *_CODE_HEADS, "tokens", "calls", "cost", "s")
 """The columns of the table; those of programming problems are left out where no task is one."""
 
 
 def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
     """Return the table with its heads as texts."""
-    code = any(row.outcomes for row in rows)
     cells = [[str(head) for head in HEADS]]
     for row in rows:
-        outcomes = [str(row.outcomes.get(str(kind), 0)) for kind in CodeOutcome]
-        mean_cells = [
-            _format_number(row.ar, ".1f"),
-            _format_number(row.am, ".1f"),
-            _format_number(row.apc, ".2f"),
-        ]
-        spent = [
-            f"{row.tokens:,}",
-            f"{row.calls:,}",
-            _format_number(row.cost, ".4f"),
-            f"{row.seconds:.1f}",
-        ]
         cells.append(
             [
                 row.arm,
@@ -279,14 +238,21 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
                 row.round,
                 str(row.n),
                 f"{row.mean:.3f}",
-                *outcomes,
-                *mean_cells,
-                *spent,
+                *(str(row.outcomes.get(str(kind), 0)) for kind in CodeOutcome),
+                _format_number(row.ar, ".1f"),
+                _format_number(row.am, ".1f"),
+                _format_number(row.apc, ".2f"),
+                f"{row.tokens:,}",
+                f"{row.calls:,}",
+                _format_number(row.cost, ".4f"),
+                f"{row.seconds:.1f}",
             ]
         )
-    # The first five columns and the costs are for every kind of task.
-    left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
-    return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
+    if any(row.outcomes for row in rows):
+        return cells
+    first = len(_NAME_HEADS)
+    last = first + len(CodeOutcome) + len(_CODE_HEADS)
+    return [[*line[:first], *line[last:]] for line in cells]
 
 
 def table_lines(rows: Sequence[SolutionRow]) -> list[str]:

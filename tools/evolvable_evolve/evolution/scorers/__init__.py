@@ -1,4 +1,4 @@
-"""Scorers: each returns how good an answer is. One that cannot tell raises ScorerError and never
+"""Scorers: each returns the score of an answer. One that cannot tell raises ScorerError and never
 returns 0.
 
 Begin with `TaskSetScorer`, which scores a task by the scorer that it names.

@@ -51,9 +51,9 @@ async def command_score(
 ) -> Score:
     """Run the scorer and return its score. Raises ScorerError.
 
-    It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the
-    words {taskset} and {python} are replaced by that folder and by the Python that runs it. host:
-    what it runs with.
+    It runs in a copy of the workspace, and `files` are written to a fresh folder for it. In `argv`
+    {taskset} and {python} are replaced by that folder and by the Python that runs it. host: runs
+    the command.
     """
     with tempfile.TemporaryDirectory(
         prefix="evolvable-scorer-", ignore_cleanup_errors=True
@@ -67,11 +67,11 @@ async def command_score(
             for part in argv
         ]
         readable = (place / "taskset", place / "transcript.txt", *named_files(command))
-        stdin = _scorer_input(task, rollout, place)
+        stdin = _make_input(task, rollout, place)
         try:
             work = place / "workspace"
-            # What it changes in its copy is not needed.
-            ran = await host.run(
+            # Its changes of the copy are not needed, so the copy does not come back.
+            ended = await host.run(
                 command, work, seconds, stdin, readable=readable, returns=False, task=task.id
             )
         except (OSError, ValueError) as error:
@@ -81,7 +81,7 @@ async def command_score(
                 "argv names a program and its arguments; {taskset} is the folder of the task set, "
                 "{python} a Python.",
             ) from None
-    score = _parse_output(task.id, ran, seconds)
+    score = _parse_output(task.id, ended, seconds)
     if task.scorer.args.get("outcomes") == "code" and score.code is None:
         raise ScorerError(
             f"The scorer of task {task.id} named no outcome.",
@@ -110,18 +110,16 @@ def _copy_inputs(
 
 
 def special_files(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are neither file, folder nor link: reading a pipe would wait, and no
-    scorer needs one.
+    """Return the names of what is neither file, folder nor link.
+
+    Reading a pipe would wait, and no scorer needs one.
     """
     kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
-    return {
-        name
-        for name, kind in kinds.items()
-        if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-    }
+    copied = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+    return {name for name, kind in kinds.items() if kind not in copied}
 
 
-def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
+def _make_input(task: Task, rollout: Rollout, place: Path) -> bytes:
     request = {
         "task_id": task.id,
         "prompt": task.prompt,
@@ -134,27 +132,26 @@ def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
     return json.dumps(request).encode()
 
 
-def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
-    if ran.too_long:
+def _parse_output(task: str, ended: ProcessResult, seconds: float) -> Score:
+    """Return the score that a command printed. Raises ScorerError."""
+    if ended.too_long:
         raise ScorerError(
             f"The scorer of task {task} wrote too much.", "It is to print one JSON object."
         )
-    if ran.code is None:
+    if ended.code is None:
         raise ScorerError(
             f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more."
         )
-    if ran.code != 0:
-        stderr_text = printable_line(ran.err.decode("utf-8", "replace")[-400:])
-        raise ScorerError(
-            f"The scorer of task {task} ended with exit code "
-            f"{ran.code}{f': {stderr_text}' if stderr_text else '.'}"
-        )
+    if ended.code != 0:
+        stderr_text = printable_line(ended.err.decode("utf-8", "replace")[-400:])
+        ending = f": {stderr_text}" if stderr_text else "."
+        raise ScorerError(f"The scorer of task {task} ended with exit code {ended.code}{ending}")
     try:
-        output = executors.parse_strict_json(ran.out)
+        output = executors.parse_strict_json(ended.out)
     except (ValueError, RecursionError):
         raise ScorerError(
             f"The scorer of task {task} printed no JSON: "
-            f"{printable_line(ran.out.decode('utf-8', 'replace'))}",
+            f"{printable_line(ended.out.decode('utf-8', 'replace'))}",
             'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong '
             "on stderr.",
         ) from None
@@ -168,9 +165,8 @@ def _parse_score(answer: Any) -> Score:
     """Return the score in a scorer's JSON. Raises ValueError."""
     if not isinstance(answer, dict):
         raise ValueError("it is no JSON object")
-    if fault := schema_problem(
-        answer, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))
-    ):
+    schema = executors.load_schema(Path(__file__).with_name("command_score.schema.json"))
+    if fault := schema_problem(answer, schema):
         raise ValueError(fault)
     feedback, evidence = answer.get("feedback_public") or "", answer.get("evidence_private") or ""
     if answer.get("status") == "infra_error":
@@ -183,14 +179,15 @@ def _parse_score(answer: Any) -> Score:
             f"it says {code} with a score of {answer['score']}; PR is a score of 1 and "
             "nothing else is"
         )
+    checks = [
+        ScoreCheck(check["name"], check["pass"], check.get("kind", "outcome"))
+        for check in answer.get("checks") or ()
+    ]
     return Score(
         float(answer["score"]),
         feedback[:MAX_SCORER_TEXT],
         evidence[:MAX_SCORER_TEXT],
-        tuple(
-            ScoreCheck(check["name"], check["pass"], check.get("kind", "outcome"))
-            for check in answer.get("checks") or ()
-        ),
+        tuple(checks),
         {name: float(value) for name, value in (answer.get("metrics") or {}).items()},
         code=code,
     )
@@ -199,16 +196,19 @@ def _parse_score(answer: Any) -> Score:
 JUDGE_SCHEMA = executors.load_schema(Path(__file__).with_name("judge.schema.json"))
 """JSON schema of a judge's answer."""
 
+# A judge answers in a few sentences.
+_MAX_ANSWER = 2_048
+"""Tokens of a judge's answer."""
+
 
 @cache
 def judge_instructions() -> str:
     """Return the instructions of every judge.
 
-    They are the same for every question: a provider can cache them.
+    They are the same for every question, so a provider can cache them.
     """
-    return (
-        Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
-    )
+    path = Path(__file__).with_name("judge_instructions.txt")
+    return path.read_text(encoding="utf-8").rstrip("\n")
 
 
 def judge_question(
@@ -216,7 +216,7 @@ def judge_question(
 ) -> ModelQuestion:
     """Return the question to a judge about one answer.
 
-    rubric: a text, or the name of one of the program's.
+    rubric: a text, or the name of a rubric of the program.
     """
     fields = {
         "task": prompt,
@@ -227,16 +227,16 @@ def judge_question(
     data = {key: value for key, value in fields.items() if value}
     if rubric in rubrics.named_rubrics():
         schema = rubrics.graded_schema(rubric, JUDGE_SCHEMA)
-        # 2,048 tokens: a judge answers in a few sentences.
-        return ModelQuestion(ModelRole.JUDGE, rubrics.graded_instructions(), data, schema, 2_048)
-    return ModelQuestion(ModelRole.JUDGE, judge_instructions(), data, JUDGE_SCHEMA, 2_048)
+        instructions = rubrics.graded_instructions()
+        return ModelQuestion(ModelRole.JUDGE, instructions, data, schema, _MAX_ANSWER)
+    return ModelQuestion(ModelRole.JUDGE, judge_instructions(), data, JUDGE_SCHEMA, _MAX_ANSWER)
 
 
 def parse_judge_score(answer: Mapping[str, Any]) -> Score:
-    """Return a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts
+    """Return a judge's score. Raises ValueError for one out of [0, 1] or one that contradicts
     itself.
 
-    Its reason goes to the ledger alone: it may say what was expected.
+    Its reason goes to the ledger alone, because it may tell the expected answer.
     """
     value = float(answer["score"])
     if not 0.0 <= value <= 1.0:
@@ -245,16 +245,8 @@ def parse_judge_score(answer: Mapping[str, Any]) -> Score:
     if bool(answer["passed"]) is not (value >= 0.5):
         raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
     errors = "; ".join(f"{error['type']}: {error['value']}" for error in answer["errors"])
-    return Score(
-        value,
-        str(answer["feedback"]),
-        "\n".join(
-            filter(
-                None,
-                (str(answer["reason"]), errors),
-            )
-        ),
-    )
+    reason = "\n".join(filter(None, (str(answer["reason"]), errors)))
+    return Score(value, str(answer["feedback"]), reason)
 
 
 MIN_KNOWN_ANSWERS = 3
@@ -267,20 +259,25 @@ MAX_KNOWN_ANSWERS = 10
 MIN_AGREEMENT = 0.9
 """Share of each side that a judge must get right."""
 
-_PASS_SCORE = 0.5  # a judge's score from which on an answer counts as good
-_MAX_OUTPUT = 60_000  # characters of an output that a judge reads
-# By the beginning of a word in the model's name: judges favour answers of their own maker's models.
+_PASS_SCORE = 0.5
+"""A judge's score from which an answer counts as good."""
+
+_MAX_OUTPUT = 60_000
+"""Characters of an output that a judge reads."""
+
+# Judges favour answers of their own maker's models.
 _FAMILIES = (
     ("claude", "anthropic"),
     ("gpt", "openai", "codex", "o1", "o3", "o4"),
     ("gemini", "google"),
     ("llama",),
 )
+"""Beginnings of words in a model's name, by maker."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSample:
-    """An answer to a task, and whether it is good by a person's word."""
+    """A known answer to a task, and whether a person calls it good."""
 
     task: Task
     output: str
@@ -289,9 +286,10 @@ class JudgeSample:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """How often a judge was right about known answers, by one rubric.
+    """The calibration of a judge on known answers, by one rubric.
 
-    `wrong` names the tasks where it was wrong.
+    good, bad: how many there are of each side; good_right, bad_right: on how many of them it was
+    right. wrong: the tasks of those on which it was wrong.
     """
 
     judge: str
@@ -310,18 +308,17 @@ class JudgeCalibration:
 
     @property
     def agreement(self) -> float:
-        """The share of all known answers that it got right; 0 without any."""
+        """The share of all known answers on which the judge was right; 0 without any."""
         total = self.good + self.bad
         return (self.good_right + self.bad_right) / total if total else 0.0
 
     @property
     def passes(self) -> bool:
-        """Whether there were enough answers of each side and it was right on both."""
-        return (
-            min(self.good, self.bad) >= MIN_KNOWN_ANSWERS
-            and self.good_right >= MIN_AGREEMENT * self.good
-            and self.bad_right >= MIN_AGREEMENT * self.bad
-        )
+        """Whether there were enough answers of each side and the judge was right on both sides."""
+        if min(self.good, self.bad) < MIN_KNOWN_ANSWERS:
+            return False
+        knows_good = self.good_right >= MIN_AGREEMENT * self.good
+        return knows_good and self.bad_right >= MIN_AGREEMENT * self.bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,17 +378,15 @@ def check_calibration(calibration: JudgeCalibration) -> None:
 async def run_judge_calibration(
     judge_model: ProposerModel, rubric: str, samples: Sequence[JudgeSample]
 ) -> JudgeCalibration:
-    """Return how often a judge is right about known answers; each is asked about once.
+    """Ask a judge about each known answer once, and return how often it is right.
 
     Raises ScorerError.
     """
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        if (
-            (await judge_answer(judge_model, rubric, sample.task, sample.output)).value
-            >= _PASS_SCORE
-        ) == sample.good:
+        score = await judge_answer(judge_model, rubric, sample.task, sample.output)
+        if (score.value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)
@@ -402,15 +397,10 @@ async def run_judge_calibration(
 
 def samples_digest(samples: Sequence[JudgeSample]) -> str:
     """Return the sha256 of known answers, by which a calibration is found again."""
-    rows = [
-        [
-            sample.task.digest,
-            dict(sample.task.scorer.args).get("rubric"),
-            sample.output,
-            sample.good,
-        ]
-        for sample in samples
-    ]
+    rows = []
+    for sample in samples:
+        rubric = dict(sample.task.scorer.args).get("rubric")
+        rows.append([sample.task.digest, rubric, sample.output, sample.good])
     return hashlib.sha256(json.dumps(rows).encode("ascii")).hexdigest()
 
 
@@ -435,10 +425,10 @@ def is_same_family(first: str, second: str) -> bool:
 
     Such a judge is flagged.
     """
-    return bool(_families(first) & _families(second))
+    return bool(_find_families(first) & _find_families(second))
 
 
-def _families(name: str) -> set[int]:
+def _find_families(name: str) -> set[int]:
     # Letters with the digits right after them: `o3` is a name, and `4o` is not.
     parts = re.findall(r"[a-z]+\d*", name.lower())
     return {
@@ -451,29 +441,30 @@ async def judge_answer(judge_model: ProposerModel, rubric: str, task: Task, outp
 
     Raises ScorerError where it gives none.
     """
-    question = judge_question(
-        task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric
-    )
+    shown = output[:_MAX_OUTPUT]
+    question = judge_question(task.prompt, shown, expected=task.expected, rubric=rubric)
     try:
         answer = await judge_model.ask(question)
     except NoAnswer as error:
         text = f"The judge gave no score for task {task.id}: {error}"
         raise ScorerError(text, error.hint, error.usage, error.attempts) from None
     try:
-        is_graded = rubric in rubrics.named_rubrics()
-        score = (
-            rubrics.graded_score(rubric, answer.value)
-            if is_graded
-            else parse_judge_score(answer.value)
-        )
+        if rubric in rubrics.named_rubrics():
+            score = rubrics.graded_score(rubric, answer.value)
+        else:
+            score = parse_judge_score(answer.value)
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
         raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None
     # Feedback reaches the proposer, so it must not contain the expected answer.
-    telling = task.expected and _normalise(task.expected) in _normalise(score.feedback)
-    feedback = "" if telling else score.feedback
-    score = replace(score, feedback=feedback, evidence=f"{answer.by}: {score.evidence}")
-    return replace(score, usage=answer.usage, attempts=answer.attempts)
+    is_told = task.expected and _normalise(task.expected) in _normalise(score.feedback)
+    return replace(
+        score,
+        feedback="" if is_told else score.feedback,
+        evidence=f"{answer.by}: {score.evidence}",
+        usage=answer.usage,
+        attempts=answer.attempts,
+    )
 
 
 def _normalise(text: str) -> str:

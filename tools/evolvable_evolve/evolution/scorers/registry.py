@@ -1,5 +1,5 @@
-"""All scorers by name: exact, JSON, pattern, numeric, command and judge, and which part of an
-output they score.
+"""All scorers by name (exact, JSON, pattern, numeric, command and judge), and the part of an output
+that they score.
 """
 
 import hashlib
@@ -33,9 +33,13 @@ from evolvable_evolve.evolution.task import (
 from evolvable_server.plugins import plugin_scorers
 from evolvable_tools.llm import schema_problem
 
-# Characters at the end of an output in which JSON between other words is looked for.
 _SEARCHED = 200_000
-_TRIES = 500  # brackets at which reading JSON is tried: each try may read to the end
+"""Characters at the end of an output in which JSON between other words is looked for."""
+
+# Bounds the time, because each try may read to the end.
+_TRIES = 500
+"""Brackets at which reading JSON is tried."""
+
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
 
 
@@ -45,10 +49,11 @@ def extract_answer(output: str, part: str) -> str:
         return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
     if part == "tagged":
         try:
-            found = find_final_answer(output)
+            answer = find_final_answer(output)
         except ValueError:
             return ""
-        return "" if found == output else found
+        # All of the output: it has no tags.
+        return "" if answer == output else answer
     return output
 
 
@@ -64,8 +69,8 @@ def extract_json(output: str) -> Any:
             return executors.parse_strict_json(text)
         except (ValueError, RecursionError):
             continue
-    if found := list(_iter_embedded(output[-_SEARCHED:])):
-        return found[-1]
+    if values := list(_iter_embedded(output[-_SEARCHED:])):
+        return values[-1]
     raise ValueError("The output has no JSON object or array.")
 
 
@@ -86,30 +91,26 @@ def _iter_embedded(text: str) -> Iterator[Any]:
 def match_json_subset(
     expected: Any, actual: Any, *, rel_tol: float = 0.0, unordered: bool = False
 ) -> tuple[int, int]:
-    """Return how many of the expected leaves the given value has, and how many there are.
+    """Return how many of the expected leaves the actual value has, and how many there are.
 
-    Objects may hold more keys than expected; arrays must have the same length, and the same order
+    Objects may hold more keys than expected. Arrays must have the same length, and the same order
     unless `unordered`. 1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf
     of its own.
     """
     if not isinstance(expected, dict | list) or not expected:
-        return int(_equal_leaves(expected, actual, rel_tol)), 1
-    pairs: Iterable[tuple[Any, Any]]
+        return int(_are_equal(expected, actual, rel_tol)), 1
+    pairs: Iterable[tuple[Any, Any]] = ()
     if isinstance(expected, dict) and isinstance(actual, dict):
         pairs = [(value, actual[key]) for key, value in expected.items() if key in actual]
     elif isinstance(expected, list) and isinstance(actual, list) and len(actual) == len(expected):
-        pairs = (
-            _match_unordered(expected, actual, rel_tol)
-            if unordered
-            else zip(expected, actual, strict=True)
-        )
-    else:
-        pairs = []
-    found = [
-        match_json_subset(expected_value, actual_value, rel_tol=rel_tol, unordered=unordered)[0]
-        for expected_value, actual_value in pairs
-    ]
-    return sum(found), count_leaves(expected)
+        pairs = zip(expected, actual, strict=True)
+        if unordered:
+            pairs = _match_unordered(expected, actual, rel_tol)
+    matched = 0
+    for value, actual_value in pairs:
+        right, _ = match_json_subset(value, actual_value, rel_tol=rel_tol, unordered=unordered)
+        matched += right
+    return matched, count_leaves(expected)
 
 
 def count_leaves(value: Any) -> int:
@@ -124,36 +125,37 @@ def count_leaves(value: Any) -> int:
 def _match_unordered(
     expected: list[Any], actual: list[Any], rel_tol: float
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield each expected element with one of its own: a whole match where there is one, else what
-    is left over.
+    """Yield each expected element with an actual one of its own: one that matches wholly where
+    there is one, else a remaining one.
     """
-    left = list(actual)
+    remaining = list(actual)
     missed = []
     # Whole matches first, so that a partial match does not take the element of a whole one.
     for element in expected:
-        for at, candidate in enumerate(left):
-            right, all_ = match_json_subset(element, candidate, rel_tol=rel_tol, unordered=True)
-            if right == all_:
-                yield element, left.pop(at)
+        for at, candidate in enumerate(remaining):
+            right, total = match_json_subset(element, candidate, rel_tol=rel_tol, unordered=True)
+            if right == total:
+                yield element, remaining.pop(at)
                 break
         else:
             missed.append(element)
-    yield from zip(missed, left, strict=True)
+    yield from zip(missed, remaining, strict=True)
 
 
-def _equal_leaves(expected: Any, actual: Any, rel_tol: float) -> bool:
+def _are_equal(expected: Any, actual: Any, rel_tol: float) -> bool:
     # In Python True equals 1.
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, int | float) and isinstance(actual, int | float):
         try:
             return expected == actual or abs(expected - actual) <= rel_tol * abs(expected)
-        except OverflowError:  # a whole number beyond any float, beside a float
+        # A whole number beyond any float, beside a float.
+        except OverflowError:
             return False
     return type(expected) is type(actual) and bool(expected == actual)
 
 
-# Only nested repetitions take that long, and those may take years.
+# Only nested repetitions take so long, and those may take years.
 PATTERN_SECONDS = 5.0
 """Seconds that a pattern may take on one answer, with the start of its process."""
 
@@ -195,10 +197,11 @@ async def match_pattern(
     whole: bool = False,
     seconds: float = PATTERN_SECONDS,
 ) -> bool:
-    """Return whether the pattern is found in the text, or fits all of it. Raises ScorerError when
-    it takes longer.
+    """Return whether the text has a match of the pattern, with `whole` whether it matches as a
+    whole.
 
     The engine is Python's on every machine: a score must not depend on what else is installed.
+    Raises ScorerError where it takes longer than `seconds`.
     """
     request = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
     # -I and -S: nothing of the user's is imported, and the process starts faster.
@@ -233,17 +236,17 @@ _COMMON_ARGUMENTS = {
 }
 """Arguments of every scorer.
 
-answer: all of the output, its last line with text, or the text in FINAL_ANSWER tags.
+answer: the part of the output that is scored: the whole, its last line with text, or the text in
+FINAL_ANSWER tags. good, bad: known answers.
 """
 
 
 @cache
 def scorer_types() -> Mapping[str, Mapping[str, Any]]:
     """Return the tables of scorers.toml, and those of plugins, which cannot replace ours."""
-    own: Mapping[str, Any] = tomllib.loads(
-        Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8")
-    )
-    more = {
+    path = Path(__file__).with_name("scorers.toml")
+    own: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    of_plugins = {
         name: {
             "arguments": scorer.arguments,
             "required": list(scorer.required),
@@ -251,11 +254,11 @@ def scorer_types() -> Mapping[str, Mapping[str, Any]]:
         }
         for name, scorer in plugin_scorers().items()
     }
-    return {**more, **own}
+    return {**of_plugins, **own}
 
 
 def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
-    """Return what is wrong with a scorer as a task names it, or '' when it can score."""
+    """Return what is wrong with a scorer as a task names it, '' where it can score."""
     kind = scorer_types().get(spec.type)
     if kind is None:
         return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(scorer_types())}"
@@ -279,7 +282,7 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
         if spec.type == "json_subset":
             json.loads(expected or "")
         elif spec.type == "regex":
-            compile_pattern(_pattern(spec, expected), str(spec.args.get("flags", "")))
+            compile_pattern(_choose_pattern(spec, expected), str(spec.args.get("flags", "")))
     except ValueError as error:
         return f"its scorer {spec.type} cannot be used: {error}"
     return ""
@@ -287,11 +290,11 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSetScorer:
-    """Scores each task by the scorer that it names. The feedback never tells the expected answer.
+    """A scorer of a task set, which scores each task by the scorer that it names.
 
-    files: those of the task set that scorers need, without those that workspaces begin with. host:
-    what command scorers run with. judge: for tasks that have one. registered: the command scorers
-    that tasks name.
+    The feedback never tells the expected answer. files: those of the task set that scorers need,
+    without those that workspaces begin with. host: runs command scorers. judge: scores the tasks
+    with a rubric. registered: the command scorers that tasks name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -300,9 +303,9 @@ class TaskSetScorer:
     registered: Mapping[str, RegisteredScorer] = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path | None = None) -> Score:
-        """Return how good the output is. Raises ScorerError when the scorer cannot tell.
+        """Return the score of the output. Raises ScorerError where the scorer cannot tell.
 
-        workspace: as the run left it; a command scorer gets a copy.
+        workspace: as the trial left it; a command scorer gets a copy.
         """
         spec, args = task.scorer, task.scorer.args
         if fault := argument_problem(spec, task.expected):
@@ -313,7 +316,7 @@ class TaskSetScorer:
             # them.
             files = {} if "name" in args else self.files
             seconds = float(str(args.get("timeout_s", external_scorers.COMMAND_SCORER_SECONDS)))
-            argv = self._argv(task)
+            argv = self._find_argv(task)
             return await external_scorers.command_score(
                 argv, task, rollout, workspace, files=files, seconds=seconds, host=self.host
             )
@@ -326,36 +329,34 @@ class TaskSetScorer:
                 )
             return await self.judge.score(str(args["rubric"]), task, answer)
         if spec.type == "regex":
+            pattern = _choose_pattern(spec, task.expected)
             flags, whole = str(args.get("flags", "")), bool(args.get("whole", False))
-            found = await match_pattern(
-                _pattern(spec, task.expected), answer, flags=flags, whole=whole
-            )
-            return _binary(found, "the pattern")
+            matches = await match_pattern(pattern, answer, flags=flags, whole=whole)
+            return _make_binary(matches, "the pattern")
         if spec.type in _PURE_SCORERS:
             return _PURE_SCORERS[spec.type](task, answer, args)
         return _score_by_plugin(task, answer, args)
 
     def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
-        """Return an output, with files of the workspace, that the scorer can score; None where
-        there is none.
+        """Return an output, with files of the workspace, that the scorer must be able to score;
+        None where there is none.
 
-        Only for scorers that run on this machine: a judge that fails says nothing about an output.
+        There is one only for scorers that run on this machine.
         """
         if task.scorer.type not in ("command", "regex"):
             return None
-        samples = sample_list(task.scorer.args.get("good")) or sample_list(
-            task.scorer.args.get("bad")
-        )
-        if samples and isinstance(samples[0], str):
-            return samples[0], {}
-        if samples and isinstance(samples[0], Mapping):
-            files = {
-                path: str(text).encode() for path, text in (samples[0].get("files") or {}).items()
-            }
-            return str(samples[0].get("output", "")), files
+        args = task.scorer.args
+        samples = sample_list(args.get("good")) or sample_list(args.get("bad"))
+        sample = samples[0] if samples else None
+        if isinstance(sample, str):
+            return sample, {}
+        if isinstance(sample, Mapping):
+            texts = sample.get("files") or {}
+            files = {path: str(text).encode() for path, text in texts.items()}
+            return str(sample.get("output", "")), files
         return (task.expected, {}) if task.expected else None
 
-    def _argv(self, task: Task) -> Sequence[str]:
+    def _find_argv(self, task: Task) -> Sequence[str]:
         args: Mapping[str, Any] = task.scorer.args
         if "name" not in args:
             return [str(part) for part in args["argv"]]
@@ -369,11 +370,8 @@ class TaskSetScorer:
 
     def digest(self, task: Task) -> str:
         """Return a hash of the task's scorer, its arguments, and the files that it may run."""
-        spec = json.dumps(
-            [task.scorer.type, dict(task.scorer.args)],
-            sort_keys=True,
-            default=str,
-        )
+        fields = [task.scorer.type, dict(task.scorer.args)]
+        spec = json.dumps(fields, sort_keys=True, default=str)
         files = judge = version = ""
         if task.scorer.type == "command":
             # A command may read any file of the task set, so all of them decide.
@@ -393,10 +391,10 @@ class TaskSetScorer:
 
 def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     try:
-        value, feedback = plugin_scorers()[task.scorer.type].score(
-            task.expected or "", answer, args
-        )
-    except Exception as error:  # the code of a plugin may raise anything
+        scorer = plugin_scorers()[task.scorer.type]
+        value, feedback = scorer.score(task.expected or "", answer, args)
+    # The code of a plugin may raise anything.
+    except Exception as error:
         raise ScorerError(
             f"The scorer {task.scorer.type} of a plugin failed: {type(error).__name__}: {error}"
         ) from error
@@ -407,7 +405,7 @@ def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     return Score(float(value), str(feedback))
 
 
-def _pattern(spec: ScorerSpec, expected: str | None) -> str:
+def _choose_pattern(spec: ScorerSpec, expected: str | None) -> str:
     pattern = str(spec.args.get("pattern", expected or ""))
     if not pattern:
         raise ValueError(
@@ -416,16 +414,16 @@ def _pattern(spec: ScorerSpec, expected: str | None) -> str:
     return pattern
 
 
-def _exact(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+def _score_exact(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     expected = task.expected or ""
     if args.get("trim", True):
         expected, answer = expected.strip(), answer.strip()
     if args.get("ignore_case", False):
         expected, answer = expected.lower(), answer.lower()
-    return _binary(expected == answer, "the expected text")
+    return _make_binary(expected == answer, "the expected text")
 
 
-def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+def _score_officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     expected = task.expected or ""
     if not answer:
         value = 0.0
@@ -436,31 +434,32 @@ def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     return Score(value, "" if value == 1 else "The answer is not the expected one.")
 
 
-def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+def _score_numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     value = numeric_strict(
         task.expected or "", answer, rel_tol=float(args.get("rel_tol", 0.0)), context=task.prompt
     )
-    return _binary(value == 1, "the expected answer")
+    return _make_binary(value == 1, "the expected answer")
 
 
-def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+def _score_json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     try:
         actual = extract_json(answer)
     except ValueError:
         return Score(0.0, "The answer has no JSON object or array.")
     expected = json.loads(task.expected or "")
     options: dict[str, Any] = {key: args[key] for key in ("rel_tol", "unordered") if key in args}
-    right, all_ = match_json_subset(expected, actual, **options)
-    if right == all_:
+    right, total = match_json_subset(expected, actual, **options)
+    if right == total:
         return Score(1.0)
-    keys = _wrong_keys(task.prompt, expected, actual, options)
-    value = right / all_ if args.get("partial", False) else 0.0
-    return Score(value, f"{right} of {all_} values are as expected{keys}.")
+    keys = _describe_keys(task.prompt, expected, actual, options)
+    value = right / total if args.get("partial", False) else 0.0
+    return Score(value, f"{right} of {total} values are as expected{keys}.")
 
 
-def _wrong_keys(prompt: str, expected: Any, actual: Any, options: Mapping[str, Any]) -> str:
-    """Return which keys are missing or wrong, among those that the task itself names: others must
-    not be revealed.
+def _describe_keys(prompt: str, expected: Any, actual: Any, options: Mapping[str, Any]) -> str:
+    """Return which keys are missing or wrong, of those that the task itself names.
+
+    Other keys would tell the expected answer.
     """
     if not isinstance(expected, dict) or not isinstance(actual, dict):
         return ""
@@ -471,31 +470,28 @@ def _wrong_keys(prompt: str, expected: Any, actual: Any, options: Mapping[str, A
         for key in named_keys
         if key in actual
     }
-    wrong = [key for key, (right, all_) in counts.items() if right != all_]
-    parts = [
-        f"{what}: {', '.join(keys)}"
-        for what, keys in (("missing", missing), ("wrong", wrong))
-        if keys
-    ]
+    wrong = [key for key, (right, total) in counts.items() if right != total]
+    parts = []
+    if missing:
+        parts.append(f"missing: {', '.join(missing)}")
+    if wrong:
+        parts.append(f"wrong: {', '.join(wrong)}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _binary(right: bool, what: str) -> Score:
+def _make_binary(right: bool, what: str) -> Score:
     return Score(1.0) if right else Score(0.0, f"The answer does not give {what}.")
 
 
-_PURE_SCORERS: Mapping[
-    str,
-    Callable[
-        [Task, str, Mapping[str, Any]],
-        Score,
-    ],
-] = {
-    "exact": _exact,
-    "officeqa_compat": _officeqa,
-    "numeric_strict": _numeric,
-    "json_subset": _json,
+_PureScorer = Callable[[Task, str, Mapping[str, Any]], Score]
+
+_PURE_SCORERS: Mapping[str, _PureScorer] = {
+    "exact": _score_exact,
+    "officeqa_compat": _score_officeqa,
+    "numeric_strict": _score_numeric,
+    "json_subset": _score_json,
 }
+"""Scorers that compare texts alone, by name."""
 
 
 def sample_list(value: object) -> Sequence[Any]:
@@ -507,19 +503,16 @@ def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.Judg
     """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each
     side.
     """
-    found: dict[str, list[external_scorers.JudgeSample]] = defaultdict(list)
+    by_rubric: dict[str, list[external_scorers.JudgeSample]] = defaultdict(list)
     for task in tasks:
         if task.scorer.type != "judge":
             continue
-        own = found[str(task.scorer.args["rubric"])]
+        args = task.scorer.args
+        own = by_rubric[str(args["rubric"])]
         for side, good in (("good", True), ("bad", False)):
-            for known_answer in sample_list(task.scorer.args.get(side)):
+            for known in sample_list(args.get(side)):
                 if sum(sample.good == good for sample in own) < external_scorers.MAX_KNOWN_ANSWERS:
-                    text = (
-                        known_answer
-                        if isinstance(known_answer, str)
-                        else str(known_answer.get("output", ""))
-                    )
-                    answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
+                    output = known if isinstance(known, str) else str(known.get("output", ""))
+                    answer = extract_answer(output, str(args.get("answer", "whole")))
                     own.append(external_scorers.JudgeSample(task, answer, good))
-    return dict(found)
+    return dict(by_rubric)

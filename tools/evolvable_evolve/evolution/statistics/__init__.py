@@ -1,8 +1,8 @@
-"""Statistics of paired trials: exact tests, intervals, what a design could detect, what a look
-costs. No numpy.
+"""Statistics of paired trials: exact tests, intervals, the power of a design, and the alpha of a
+look. No numpy.
 
-Begin with `PairedScores` and `Ruling`, the verdict on them. `power_band` says what a design could
-detect, `alpha_for_look` what one more look costs.
+Begin with `PairedScores` and `Ruling`, the verdict on them. `power_band` returns the power of a
+design, `alpha_for_look` the alpha of one more look.
 """
 
 from evolvable_store import late_names

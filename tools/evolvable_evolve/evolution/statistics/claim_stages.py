@@ -1,5 +1,5 @@
-"""When a comparison on given tasks has an answer: stages over all tasks, and the level that each
-may spend.
+"""The stages of a comparison on given tasks, the level that each may spend, and the answer of a
+stage.
 
 Every stage runs each task once more under both arms. The .05 of each side is spent over the stages
 by the power family of Kim and DeMets with exponent 4: after the share t of the planned repeats .05
@@ -22,21 +22,23 @@ SIDE_ALPHA = 0.05
 SPENDING_RULE = "Kim-DeMets, exponent 4, added by Bonferroni"
 """The name of the rule by which stages spend SIDE_ALPHA."""
 
-_EXPONENT = 4  # the higher, the less alpha early stages spend
+_EXPONENT = 4
+"""The exponent of the rule: the higher, the less alpha early stages spend."""
 
+# One task proves little of a skill.
 MIN_NET = 2.0
-"""The least net gain, in whole tasks, that is called help or harm: one task proves little of a
-skill.
-"""
+"""The least net gain, in whole tasks, that is called help or harm."""
 
-# With five, a gain of 25 points on 15 noisy tasks was found in .92 of simulated cases
-# (`benchmarks/try_claims.py`).
+# With five, a gain of 25 points on 15 noisy tasks was found in .920 of 5,000 simulated cases
+# (`try_claims.py`, `benchmarks/README.md`, 29 November 2026).
 DEFAULT_STAGES = 5
 """Repeats of each task under each arm, at most."""
 
 # A skill that changes nothing gets the answer "no difference" in at least nine of ten cases.
 _POWER_QUANTILE = NormalDist().inv_cdf(0.9)
-_CLOSE = 1e-9  # the rounding error of a sum of scores is far below it
+
+_CLOSE = 1e-9
+"""More than the rounding error of a sum of scores."""
 
 
 class TryAnswer(StrEnum):
@@ -50,11 +52,11 @@ class TryAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """Result of one stage. answer: None where a later stage may still decide. level: the alpha of
-    this stage.
+    """The result of one stage.
 
-    p, p_worse: the p-values of the stage over its share of SIDE_ALPHA, so the stage rejects where
-    `p <= SIDE_ALPHA`.
+    answer: None where a later stage may still decide. level: the alpha of this stage. p, p_worse:
+    the p-values of the stage divided by its share of SIDE_ALPHA, so the stage rejects where `p <=
+    SIDE_ALPHA`.
     """
 
     answer: TryAnswer | None
@@ -72,20 +74,22 @@ def stage_level(stage: int, stages: int, alpha: float = SIDE_ALPHA) -> float:
 
 
 def carried_difference(tasks: int, stages: int) -> float:
-    """Return the X of "no difference of more than X" for a comparison; it is fixed before the first
+    """Return the X of "no difference of more than X" for a comparison. It is fixed before the first
     trial.
 
-    Scores lie within 0 and 1, so the difference of means has at most the variance 1/trials. A skill
-    that changes nothing is called so in nine of ten cases then, whatever the tasks.
+    Scores lie within 0 and 1, so the difference of means has at most the variance 1/trials. So the
+    answer for a skill that changes nothing is "no difference" in nine of ten cases, whatever the
+    tasks.
     """
     # Without trials every difference is possible.
     trials = 2 * tasks * stages
     if not trials:
         return 1.0
-    return min(1.0, (_critical_value(stage_level(stages, stages)) + _POWER_QUANTILE) / sqrt(trials))
+    critical = _find_critical_value(stage_level(stages, stages))
+    return min(1.0, (critical + _POWER_QUANTILE) / sqrt(trials))
 
 
-def _critical_value(level: float) -> float:
+def _find_critical_value(level: float) -> float:
     return NormalDist().inv_cdf(1 - level)
 
 
@@ -119,22 +123,21 @@ def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, mo
     if not test.tasks:
         return False
     shared = [task for task in before if before[task] and after.get(task)]
+    weights = sum(1 / len(arm[task]) for arm in (before, after) for task in shared)
     # A score within 0 and 1 has at most the variance 1/4.
-    variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (
-        4 * test.tasks**2
-    )
-    return abs(test.net) / test.tasks + _critical_value(level) * sqrt(variance) <= most
+    variance = weights / (4 * test.tasks**2)
+    return abs(test.net) / test.tasks + _find_critical_value(level) * sqrt(variance) <= most
 
 
 def step_up(p_values: Sequence[float], alpha: float = SIDE_ALPHA) -> list[bool]:
-    """Return which of these hypotheses Benjamini and Hochberg's rule rejects; on average a share
-    alpha of them is wrong.
+    """Return which of these hypotheses the rule of Benjamini and Hochberg rejects.
+
+    Of its rejections at most a share alpha is wrong, on average.
     """
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     passing = [
         rank for rank, at in enumerate(order, 1) if p_values[at] <= alpha * rank / len(p_values)
     ]
     # All up to the largest passing rank are rejected, also those above their own limit.
-    most = max(passing, default=0)
-    rejected = set(order[:most])
+    rejected = set(order[: max(passing, default=0)])
     return [at in rejected for at in range(len(p_values))]

@@ -25,10 +25,11 @@ MOST_MORE = 60
 
 @dataclass(frozen=True, slots=True)
 class GeneralClaim:
-    """Claim about tasks like these. better, worse: numbers of groups.
+    """The claim about tasks like these.
 
-    more: how many further tasks would decide it in four of five cases, by a favourable and by a
-    careful reading of the groups so far; None where no number up to MOST_MORE would.
+    groups: their number; better, worse: how many of them came out so. more: how many further tasks
+    would decide it in four of five cases, by a favourable and by a careful reading of the groups so
+    far. It is None where no number up to MOST_MORE would.
     """
 
     answer: TryAnswer
@@ -48,45 +49,51 @@ def claim_of_groups(values: Sequence[float]) -> GeneralClaim:
         return GeneralClaim(TryAnswer.HELPS, len(values), better, worse, p, p_worse)
     if len(values) >= MIN_GROUPS and p_worse <= GENERAL_ALPHA:
         return GeneralClaim(TryAnswer.HARMS, len(values), better, worse, p, p_worse)
-    more = _more_tasks(len(values), better, worse)
+    more = _count_further_tasks(len(values), better, worse)
     return GeneralClaim(TryAnswer.CANNOT_TELL, len(values), better, worse, p, p_worse, more)
 
 
-def _more_tasks(groups: int, better: int, worse: int) -> tuple[int, int] | None:
-    """Return how many further tasks would decide it in four of five cases, if they came out as the
-    groups so far.
+def _count_further_tasks(groups: int, better: int, worse: int) -> tuple[int, int] | None:
+    """Return how many further tasks would decide the claim in four of five cases, by both readings.
+
+    They are taken to come out as the groups so far did.
     """
     ahead, behind = max(better, worse), min(better, worse)
     # Without a lead no number of tasks like these decides.
     if ahead == behind:
         return None
-    # What was seen flatters: the careful reading takes half a standard error from the lead.
-    lead, tasks = ahead - behind, max(1, groups)
-    careful = lead - (ahead + behind) ** 0.5 / 2
-    few = _tasks_needed(groups, ahead, behind, ahead / tasks, behind / tasks)
-    if few is None or careful <= 0:
+    changed, groups_or_one = ahead + behind, max(1, groups)
+    # The lead so far flatters: the careful reading takes half a standard error from it.
+    careful_lead = ahead - behind - changed**0.5 / 2
+    few = _find_sufficient(groups, ahead, behind, ahead / groups_or_one, behind / groups_or_one)
+    if few is None or careful_lead <= 0:
         return None
-    ahead_share = (ahead + behind + careful) / (2 * tasks)
-    many = _tasks_needed(groups, ahead, behind, ahead_share, (ahead + behind) / tasks - ahead_share)
+    gain = (changed + careful_lead) / (2 * groups_or_one)
+    many = _find_sufficient(groups, ahead, behind, gain, changed / groups_or_one - gain)
     return (few, many) if many is not None else None
 
 
-def _tasks_needed(groups: int, ahead: int, behind: int, gain: float, loss: float) -> int | None:
+def _find_sufficient(groups: int, ahead: int, behind: int, gain: float, loss: float) -> int | None:
+    """Return the least number of further tasks with which the sign test is clear in four of five
+    cases, None where no number is enough.
+
+    gain, loss: the chances that a task comes out better and worse.
+    """
     # Nothing is claimed of fewer than MIN_GROUPS groups.
     for more in range(max(1, MIN_GROUPS - groups), MOST_MORE + 1):
-        if _chance(ahead, behind, more, gain, loss) >= POWER:
+        if _compute_chance(ahead, behind, more, gain, loss) >= POWER:
             return more
     return None
 
 
-def _chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> float:
-    """Return the chance of a clear sign test after so many further tasks."""
+def _compute_chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> float:
+    """Return the chance of a clear sign test after `more` further tasks."""
     moving = min(1.0, gain + loss)
     up = gain / moving if moving else 0.0
     total = 0.0
     for changed in range(more + 1):
         weight = comb(more, changed) * moving**changed * (1 - moving) ** (more - changed)
-        least = _least_ahead(ahead + behind + changed) - ahead
+        least = _find_least_ahead(ahead + behind + changed) - ahead
         share = sum(
             comb(changed, gained) * up**gained * (1 - up) ** (changed - gained)
             for gained in range(max(0, least), changed + 1)
@@ -97,10 +104,10 @@ def _chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> flo
 
 # The loops over further tasks ask for the same numbers many times.
 @lru_cache(maxsize=1024)
-def _least_ahead(changed: int) -> int:
-    """Return the fewest of so many changed tasks that have to be ahead.
+def _find_least_ahead(changed: int) -> int:
+    """Return how many of `changed` tasks must come out better at least, for a clear sign test.
 
-    One more than all where none is enough.
+    One more than all of them where no number is enough.
     """
     tail, least = 0, changed + 1
     # The tail grows by one outcome as long as it stays within alpha.

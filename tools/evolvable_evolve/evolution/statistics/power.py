@@ -1,8 +1,8 @@
-"""The chance that a test finds a true gain, as a band: unknown properties of the tasks are not
-assumed.
+"""The chance that a test finds a true gain, as a band over the unknown properties of the tasks.
 
-Normal approximations, checked against simulations in the tests. The band is over base rates from .2
-to .8 and over how a gain is spread: evenly over the tasks that can gain, or all of it on few tasks.
+Chances are normal approximations, which the tests check against simulations. The band is over base
+rates from .2 to .8 and over how a gain is spread: evenly over the tasks that can gain, or all of it
+on few tasks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,22 @@ GAINS = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 # The range of `docs/evolve.md`: outside of it a task set has little room on one side.
 BASE_RATES = (0.2, 0.35, 0.5, 0.65, 0.8)
 
-_LEAST_NOISE = 0.01  # an executor that never differed in a few trials is not perfectly steady
-_UPPER = 0.84  # the 80 % quantile of the normal distribution: four of five true values lie below
-_PRIOR_GAIN = 0.05  # of an accepted proposal, while none was accepted
+# An executor that never differed in a few trials is not perfectly steady.
+_LEAST_NOISE = 0.01
+"""The noise that a design has at least."""
+
+_UPPER = 0.84
+"""The 80 % quantile of the normal distribution: four of five true values lie below it."""
+
+_PRIOR_GAIN = 0.05
+"""The gain of an accepted proposal, while none was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerDesign:
-    """A test: tasks, repeats of each under both arms, and the alpha. narrow: it claims something of
-    these tasks alone.
+    """The design of a test.
 
+    repeats: of each task under each arm. narrow: whether it claims something of these tasks alone.
     noise: the share of results that differ from one run to the next under the same program.
     """
 
@@ -57,16 +63,15 @@ def power_band(design: PowerDesign, gain: float) -> tuple[float, float] | None:
     """Return the least and the highest chance that the test finds this true gain; None where no
     base rate allows it.
     """
-    found = list(_powers(design, gain))
-    return (min(found), max(found)) if found else None
+    chances = list(_list_powers(design, gain))
+    return (min(chances), max(chances)) if chances else None
 
 
 def smallest_gain(design: PowerDesign) -> float | None:
     """Return the smallest true gain that the test finds in four runs of five at any base rate, None
-    where none is.
+    where it finds none.
 
-    The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from
-    here.
+    `taskset check`, `evolve plan` and reports all take the figure from here.
     """
     # Half a point each, up to 79.5: the lowest base rate leaves room for 80.
     for step in range(1, 160):
@@ -77,22 +82,27 @@ def smallest_gain(design: PowerDesign) -> float | None:
     return None
 
 
-def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
+def _list_powers(design: PowerDesign, gain: float) -> Iterator[float]:
+    """Yield the power at each base rate and spread of the band."""
     if design.tasks < 1:
         return
     within = max(_LEAST_NOISE, design.noise) / design.repeats
     for rate in BASE_RATES:
-        # A base rate leaves room for one less it. The small term is for rounding.
+        # The base rate leaves room for a gain of 1 - rate. The small term is for rounding.
         if gain > 1 - rate + 1e-9:
             continue
         # The variance between tasks: all that can gain do so alike, or a share `gain` of them gains
         # a whole point.
         even, concentrated = gain * gain * rate / (1 - rate), gain * (1 - gain)
         for between in (even, max(even, concentrated)):
-            yield _power(design, gain, within, between)
+            yield _compute_power(design, gain, within, between)
 
 
-def _power(design: PowerDesign, gain: float, within: float, between: float) -> float:
+def _compute_power(design: PowerDesign, gain: float, within: float, between: float) -> float:
+    """Return the power at one point of the band.
+
+    within, between: the variance of a task's difference by noise, and between tasks.
+    """
     # The sign-flip test holds the sum of squares fixed, so its spread contains the gain itself.
     square = between + gain * gain
     # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's
@@ -100,7 +110,8 @@ def _power(design: PowerDesign, gain: float, within: float, between: float) -> f
     null = within + (square / (2 * design.repeats) if design.narrow else square)
     spread = sqrt(within + between)
     critical = NormalDist().inv_cdf(1 - design.alpha) * sqrt(null)
-    step = 0.5 / (design.repeats * sqrt(design.tasks))  # sums move in steps, half a step is lost
+    # Sums move in steps, and half a step is lost.
+    step = 0.5 / (design.repeats * sqrt(design.tasks))
     return NormalDist().cdf((gain * sqrt(design.tasks) - critical - step) / spread)
 
 

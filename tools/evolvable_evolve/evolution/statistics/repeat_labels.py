@@ -15,26 +15,26 @@ from functools import lru_cache
 from itertools import combinations
 from math import comb
 
+# One hundredth, so that the numbers of an exact count stay small. Scores of 0 and 1 are exact.
 GRID = 100
-"""Scores are compared in steps of one hundredth: so exact counts stay small.
-
-Scores of 0 and 1 are exact.
-"""
+"""Steps of a score from 0 to 1: scores are compared in whole steps."""
 
 Repeats = Mapping[str, Sequence[float]]
 """The scores of one arm by task, one for each repeat that counts."""
 
-# Gain of one task in steps, and in how many ways the labels give it.
 _Ways = tuple[tuple[int, int], ...]
+"""The gains of one task in steps, ascending, each with the number of ways in which labels
+give it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelTest:
-    """Both p-values of the net gain over these tasks.
+    """The test of the net gain over these tasks.
 
-    net: the gains of all tasks, each the difference of its means, summed: in tasks' worth. steady:
-    all repeats of every task agree under either arm. fixed, broken: tasks that came out better and
-    worse.
+    tasks: their number. net: the sum of the gains of all tasks, each the difference of its means.
+    p, p_worse: the one-sided p-values of a gain and of a loss. steady: whether all repeats of every
+    task agree under either arm. fixed, broken: tasks that came out better and worse.
     """
 
     tasks: int
@@ -52,23 +52,10 @@ def label_test(before: Repeats, after: Repeats) -> LabelTest:
     gains = [_mean(after[task]) - _mean(before[task]) for task in tasks]
     # In units of one over it, every difference of means is a whole number.
     scale = math.lcm(*(len(arm[task]) for arm in (before, after) for task in tasks))
-    laws = [
-        _task_ways(
-            _steps(before[task]),
-            _steps(after[task]),
-            scale,
-        )
-        for task in tasks
-    ]
-    seen = sum(
-        _scaled_gain(
-            _steps(before[task]),
-            _steps(after[task]),
-            scale,
-        )
-        for task in tasks
-    )
-    better, worse = _tails(laws, seen)
+    steps = [(_to_steps(before[task]), _to_steps(after[task])) for task in tasks]
+    laws = [_count_ways(*arms, scale) for arms in steps]
+    observed = sum(_scale_gain(*arms, scale) for arms in steps)
+    better, worse = _compute_tails(laws, observed)
     return LabelTest(
         len(tasks),
         math.fsum(gains),
@@ -84,54 +71,52 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _steps(values: Sequence[float]) -> tuple[int, ...]:
+def _to_steps(values: Sequence[float]) -> tuple[int, ...]:
+    # Sorted, so that tasks with the same scores are one entry of the cache of `_count_ways`.
     return tuple(sorted(round(value * GRID) for value in values))
 
 
-def _scaled_gain(before: Sequence[int], after: Sequence[int], scale: int) -> int:
+def _scale_gain(before: Sequence[int], after: Sequence[int], scale: int) -> int:
     return sum(after) * (scale // len(after)) - sum(before) * (scale // len(before))
 
 
-# Tasks with the same scores have the same law.
+# Tasks with the same scores have the same ways.
 @lru_cache(maxsize=4096)
-def _task_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _Ways:
+def _count_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _Ways:
     """Return every gain that the labels of one task can give, with the number of ways to deal them
     so.
     """
     pooled = tuple(sorted(before + after))
-    whole = sum(pooled)
+    total = sum(pooled)
     own, other = scale // len(after), scale // len(before)
     ways: Counter[int] = Counter()
-    for part, count in _part_sums(pooled, len(after)).items():
-        ways[part * own - (whole - part) * other] += count
+    for part, count in _count_part_sums(pooled, len(after)).items():
+        ways[part * own - (total - part) * other] += count
     return tuple(sorted(ways.items()))
 
 
-def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
+def _count_part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
     """Return in how many ways `size` of the values have each sum."""
     low, high = pooled[0], pooled[-1]
-    # Two values: counted by binomial coefficients. The combinations themselves grow exponentially
+    # Of two values by binomial coefficients, because the combinations themselves grow exponentially
     # with the repeats.
     if set(pooled) <= {low, high} and low != high:
-        ones = pooled.count(high)
-        counts = range(
-            max(0, size - (len(pooled) - ones)),
-            min(ones, size) + 1,
-        )
+        highs = pooled.count(high)
+        lows = len(pooled) - highs
         return Counter(
             {
-                k * high + (size - k) * low: comb(ones, k) * comb(len(pooled) - ones, size - k)
-                for k in counts
+                k * high + (size - k) * low: comb(highs, k) * comb(lows, size - k)
+                for k in range(max(0, size - lows), min(highs, size) + 1)
             }
         )
     return Counter(sum(part) for part in combinations(pooled, size))
 
 
-def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
-    """Return the shares of all ways with at least, and with at most, the gain seen.
+def _compute_tails(laws: Sequence[_Ways], observed: int) -> tuple[float, float]:
+    """Return the shares of all ways with at least, and with at most, the observed gain.
 
-    The polynomials are written as numbers, their coefficients so far apart that none of the
-    product's reaches into the next: multiplying them is one operation of whole numbers.
+    The polynomials are written as numbers. Their coefficients are so far apart that none of the
+    product's reaches into the next, so multiplying them is one operation of whole numbers.
     """
     every = math.prod(sum(count for _, count in law) for law in laws)
     # Exponents must not be negative, so gains are counted from the least.
@@ -142,24 +127,26 @@ def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
     packed = [
         sum(count << (slot * ((gain - law[0][0]) // step)) for gain, count in law) for law in laws
     ]
-    product = _product(packed)
-    place = (seen - least) // step
+    product = _multiply(packed)
+    place = (observed - least) // step
     mask = (1 << slot) - 1
-    above = _coefficient_sum(product >> (slot * place), slot)
-    here = (product >> (slot * place)) & mask
-    # At most the gain seen: all less those with at least it, and those with exactly it again.
-    return above / every, (every - above + here) / every
+    at_least = _sum_coefficients(product >> (slot * place), slot)
+    exactly = (product >> (slot * place)) & mask
+    return at_least / every, (every - at_least + exactly) / every
 
 
-def _product(numbers: Sequence[int]) -> int:
-    """Return the product, of halves first: large numbers are multiplied as seldom as possible."""
+def _multiply(numbers: Sequence[int]) -> int:
+    """Return the product of numbers.
+
+    Both halves are multiplied first, so that few multiplications have large factors.
+    """
     if len(numbers) <= 1:
         return numbers[0] if numbers else 1
     middle = len(numbers) // 2
-    return _product(numbers[:middle]) * _product(numbers[middle:])
+    return _multiply(numbers[:middle]) * _multiply(numbers[middle:])
 
 
-def _coefficient_sum(packed: int, slot: int) -> int:
+def _sum_coefficients(packed: int, slot: int) -> int:
     mask, total = (1 << slot) - 1, 0
     while packed:
         total += packed & mask

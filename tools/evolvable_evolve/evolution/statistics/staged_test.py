@@ -1,5 +1,5 @@
-"""Exact staged test of a sealed test: sign flips of whole groups, three O'Brien-Fleming stages,
-estimates after them.
+"""The exact staged test of a sealed test: sign flips of whole groups in three O'Brien-Fleming
+stages, and the estimates after them.
 
 If a program did nothing to any group, the difference of each group could as well have the other
 sign. The sign patterns are counted, stage by stage, without those that an earlier stage would have
@@ -12,35 +12,41 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from statistics import NormalDist
 
 from evolvable_evolve.evolution.statistics.paired_tests import to_lattice
 from evolvable_store.errors import InvalidArgument
 
-# Chosen among simulated designs: "The stages of the test" in `benchmarks/README.md`.
+# Chosen among designs that were simulated on 24 November 2026 (git has that table of
+# `benchmarks/README.md`).
 STAGE_SHARES = (0.5, 0.25, 0.25)
 """The share of the tasks in each stage of a sealed test.
 
-With half of them in the first, fewer tests of a true gain end there by chance than with a third."""
+With half of them in the first, fewer tests of a true gain end there by chance than with a third.
+"""
 
 STAGES = len(STAGE_SHARES)
+"""The number of stages of a sealed test."""
 
 EQUAL_SHARES = (1 / 3, 1 / 3, 1 / 3)
 """The stages of tests that were opened before 24 November 2026, which continue with them."""
 
-# Chosen with the shares, in the same simulations. Ending early costs one to three points of power.
+# Chosen with the shares, in the same simulations: ending early costs one to three points of power.
 FUTILITY = (0.5, 1.0)
 """Standardised gains below which the first and the second stage end the test.
 
 The level does not rest on them.
 """
 
-# Steps of the largest difference, where differences share no step; more of them cost time.
+# More steps cost time.
 _GRID = 120
-_NORMAL = NormalDist()
-# O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05.
-_REPEATED_95 = 2.024
+"""Steps of the largest difference, where the differences share no step."""
 
+_NORMAL = NormalDist()
+
+_REPEATED_95 = 2.024
+"""The O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05."""
 
 # Further looks are at opened tasks, so the first one has four fifths of the .05.
 FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
@@ -48,9 +54,10 @@ FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
 
 
 def alpha_of_look(look: int, first: float = FIRST_LOOK_ALPHA) -> float:
-    """Return the alpha of the `look`-th look (from 1) at a test; all looks together stay at .05.
+    """Return the alpha of the `look`-th look (from 1) at a test.
 
-    first: the alpha of the first look. The further ones keep their proportion to it.
+    first: the alpha of the first look, to which the further ones keep their proportion. With the
+    default all looks together stay at .05.
     """
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
@@ -65,22 +72,20 @@ def spent_alpha(share: float, alpha: float) -> float:
     """
     if share >= 1:
         return alpha
-    return (
-        0.0
-        if share <= 0
-        else 2 - 2 * _NORMAL.cdf(_NORMAL.inv_cdf(1 - alpha / 2) / math.sqrt(share))
-    )
+    if share <= 0:
+        return 0.0
+    return 2 - 2 * _NORMAL.cdf(_NORMAL.inv_cdf(1 - alpha / 2) / math.sqrt(share))
 
 
 @dataclass(frozen=True, slots=True)
 class StagedResult:
-    """Result of the stages measured so far.
+    """The result of the stages measured so far.
 
-    stage: their number. share: their part of the whole test. p: one-sided, of being as far at this
-    stage or over a boundary before it. alpha: the limit of `p` at this stage. bounds: standardised
-    boundaries of the stages before this one. z: standardised gain. gain: mean difference of a task.
-    error: standard error of the gain. shares: parts of the whole test at the end of each stage
-    measured.
+    stage: their number. share: their part of the whole test. p: the one-sided p-value of being as
+    far at this stage or over a boundary before it. alpha: the limit of `p` at this stage. z: the
+    standardised gain. gain: the mean difference of a task. error: the standard error of the gain.
+    bounds: standardised boundaries of the stages before this one. shares: parts of the whole test
+    at the end of each stage measured.
     """
 
     stage: int
@@ -109,8 +114,8 @@ class StagedResult:
 
     @property
     def estimate(self) -> float:
-        """The median-unbiased estimate of the gain: the gain for which this result, or more, has a
-        chance of half.
+        """The median-unbiased estimate of the gain: that for which this result, or a larger one,
+        has a chance of one half.
         """
         return median_unbiased_gain(self)
 
@@ -135,7 +140,7 @@ def staged_sign_flip(
         flips as a whole.
         planned: tasks of every stage of the test, also of those not measured.
         alpha: of the whole test.
-        least: the gain that must be exceeded; each difference counts less it.
+        least: the gain that must be exceeded, which is subtracted from each difference.
 
     Raises:
         InvalidArgument: there are no stages, or more than planned.
@@ -143,35 +148,32 @@ def staged_sign_flip(
     if not stages or len(stages) > len(planned):
         raise InvalidArgument(f"{len(stages)} stages of {len(planned)} were measured.")
     sums = [[math.fsum(group) - least * len(group) for group in stage] for stage in stages]
-    # All stages in one call, so that they share one step; then they are divided again.
-    whole = _whole_steps([value for stage in sums for value in stage])
-    at, counts = 0, list[list[int]]()
-    for stage in sums:
-        counts.append(whole[at : at + len(stage)])
-        at += len(stage)
+    # All stages in one call, so that they share one step.
+    steps = _to_steps([value for stage in sums for value in stage])
+    remaining = iter(steps)
+    steps_by_stage = [list(islice(remaining, len(stage))) for stage in sums]
     total = sum(planned)
     shares = [sum(planned[: number + 1]) / total for number in range(len(stages))]
     levels = [spent_alpha(share, alpha) for share in shares]
-    p, bounds = _stagewise_p(counts, levels)
-    every = [group for stage in stages for group in stage]
-    tasks = sum(map(len, every))
-    gain = math.fsum(value for group in every for value in group) / tasks if tasks else 0.0
+    p, bounds = _count_stagewise(steps_by_stage, levels)
+    groups = [group for stage in stages for group in stage]
+    tasks = sum(map(len, groups))
+    gain = math.fsum(value for group in groups for value in group) / tasks if tasks else 0.0
     # Squares of groups, not of tasks: tasks of one group are not independent.
-    error = math.sqrt(
-        math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)
-    ) / max(1, tasks)
-    flat = [value for stage in counts for value in stage]
-    spread = math.sqrt(sum(value * value for value in flat))
-    z = sum(flat) / spread if spread else 0.0
+    squares = math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in groups)
+    error = math.sqrt(squares) / max(1, tasks)
+    spread = math.sqrt(sum(value * value for value in steps))
+    z = sum(steps) / spread if spread else 0.0
     return StagedResult(
         len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares)
     )
 
 
-def _whole_steps(sums: Sequence[float]) -> list[int]:
-    """Return the sums in whole steps; of those without a common step the nearest of a fine grid.
+def _to_steps(sums: Sequence[float]) -> list[int]:
+    """Return the sums in whole steps.
 
-    Rounding to the grid keeps every sum's sign symmetric, so the test stays exact.
+    Without a common step they are rounded to a fine grid. Rounding to the grid keeps every sum's
+    sign symmetric, so the test stays exact.
     """
     if not any(sums):
         return [0] * len(sums)
@@ -184,13 +186,14 @@ def _whole_steps(sums: Sequence[float]) -> list[int]:
     return [round(value / step) for value in sums]
 
 
-def _stagewise_p(
+def _count_stagewise(
     stages: Sequence[Sequence[int]], levels: Sequence[float]
 ) -> tuple[float, list[float]]:
     """Return the p-value at the last stage and the standardised boundaries of those before it.
 
-    The number of sign patterns with each sum is a coefficient of a polynomial. It is written as one
-    large number, its coefficients so far apart that none reaches into the next.
+    stages: for each stage the sums of its groups, in steps. levels: the alpha spent at the end of
+    each. The number of sign patterns with each sum is a coefficient of a polynomial, written as one
+    large number. Its coefficients are so far apart that none reaches into the next.
     """
     flips = sum(1 for stage in stages for value in stage if value)
     # Bytes of a coefficient: it counts at most 2**flips patterns.
@@ -201,50 +204,38 @@ def _stagewise_p(
         for size in (abs(value) for value in stage if value):
             ways += ways << (8 * slot * size)
             # A flip doubles the patterns, also those that crossed an earlier boundary.
-            flipped, crossed, total, squares = (
-                flipped + 1,
-                crossed * 2,
-                total + size,
-                squares + size * size,
-            )
+            flipped, crossed = flipped + 1, crossed * 2
+            total, squares = total + size, squares + size * size
         packed = ways.to_bytes(slot * (total + 1), "little")
         if number == len(stages):
-            seen = sum(value for each in stages for value in each)
+            observed = sum(value for sums in stages for value in sums)
             # Sums are counted from the lowest, in steps of two.
-            least = (seen + total) // 2
-            return _fraction(crossed + _tail(packed, slot, least, total), flipped), bounds
+            least = (observed + total) // 2
+            reached = crossed + _sum_tail(packed, slot, least, total)
+            return float(Fraction(reached, 1 << flipped)), bounds
         # The patterns that this stage may still let cross, from the highest sum down.
         allowed, tail, bound = int(Fraction(level) * (1 << flipped)) - crossed, 0, total + 1
         while bound:
-            more = int.from_bytes(
-                packed[slot * (bound - 1) : slot * bound],
-                "little",
-            )
+            more = _read_count(packed, slot, bound - 1)
             if tail + more > allowed:
                 break
             tail, bound = tail + more, bound - 1
         crossed += tail
         # Those over the boundary ended the test here, and no later stage counts them again.
         ways &= (1 << (8 * slot * bound)) - 1
-        bounds.append(
-            (2 * bound - total) / math.sqrt(squares) if bound <= total and squares else math.inf
-        )
+        has_bound = bound <= total and squares
+        bounds.append((2 * bound - total) / math.sqrt(squares) if has_bound else math.inf)
     raise AssertionError("there is at least one stage")
 
 
-def _tail(packed: bytes, slot: int, least: int, total: int) -> int:
-    places = range(max(0, least), total + 1)
-    return sum(
-        int.from_bytes(
-            packed[slot * place : slot * (place + 1)],
-            "little",
-        )
-        for place in places
-    )
+def _sum_tail(packed: bytes, slot: int, least: int, total: int) -> int:
+    """Return the number of sign patterns at the places from `least` to `total`."""
+    return sum(_read_count(packed, slot, place) for place in range(max(0, least), total + 1))
 
 
-def _fraction(count: int, flips: int) -> float:
-    return float(Fraction(count, 1 << flips))
+def _read_count(packed: bytes, slot: int, place: int) -> int:
+    """Return the coefficient at a place. slot: bytes of a coefficient."""
+    return int.from_bytes(packed[slot * place : slot * (place + 1)], "little")
 
 
 def median_unbiased_gain(result: StagedResult) -> float:
@@ -258,27 +249,29 @@ def median_unbiased_gain(result: StagedResult) -> float:
     # The median lies within six standard errors, and 20 halvings narrow that to a
     # hundred-thousandth of one.
     low, high = result.gain - 6 * result.error, result.gain + 6 * result.error
-    seen = result.gain / result.error
+    observed = result.gain / result.error
     for _ in range(20):
         middle = (low + high) / 2
-        if _chance_of_more(result.bounds, result.shares, seen, middle / result.error) < 0.5:
+        drift = middle / result.error
+        if _integrate_chance(result.bounds, result.shares, observed, drift) < 0.5:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-_CELLS = 48  # of a numeric integration over 14 standard deviations
+_CELLS = 48
+"""Cells of a numeric integration over 14 standard deviations."""
 
 
-def _density(value: float) -> float:
+def _compute_density(value: float) -> float:
     return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
 
 
-def _chance_of_more(
-    bounds: Sequence[float], shares: Sequence[float], seen: float, drift: float
+def _integrate_chance(
+    bounds: Sequence[float], shares: Sequence[float], observed: float, drift: float
 ) -> float:
-    """Return the chance of crossing a bound before the last share, or of at least `seen` at it.
+    """Return the chance of crossing a bound before the last share, or of at least `observed` at it.
 
     The sums are a Brownian motion with this drift at the last share, on the scale on which it has
     variance 1 there.
@@ -290,7 +283,7 @@ def _chance_of_more(
     low, high = drift * times[0] - 7 * spread, drift * times[0] + 7 * spread
     width = (high - low) / _CELLS
     cells = [low + (number + 0.5) * width for number in range(_CELLS)]
-    mass = [_density((cell - drift * times[0]) / spread) / spread * width for cell in cells]
+    mass = [_compute_density((cell - drift * times[0]) / spread) / spread * width for cell in cells]
     passed = 0.0
     for number, bound in enumerate(bounds):
         edge = bound * math.sqrt(times[number])
@@ -305,7 +298,7 @@ def _chance_of_more(
         spread = math.sqrt(step)
         if number + 1 == len(bounds):
             return passed + sum(
-                chance * math.erfc((seen - cell - drift * step) / spread / math.sqrt(2)) / 2
+                chance * math.erfc((observed - cell - drift * step) / spread / math.sqrt(2)) / 2
                 for cell, chance in open_cells
             )
         mid, wide = drift * times[number + 1], 7 * math.sqrt(times[number + 1])
@@ -323,8 +316,8 @@ def _chance_of_more(
 
 
 def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
-    """Return the exact one-sided upper limit of a chance, where `count` of `of` cases had the
-    event.
+    """Return the exact one-sided upper limit of the chance of an event that `count` of `of` cases
+    had.
     """
     if not 0 <= count <= of:
         raise InvalidArgument(f"{count} of {of} is no share.")
@@ -347,16 +340,17 @@ def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
 LARGE_LOSS = 0.25
 """A group whose mean falls by more than this has a large loss."""
 
-
-_ENOUGH_LOSSES = 3  # fewer losses say too little of how large they are
+# Fewer losses say too little of how large they are.
+_ENOUGH_LOSSES = 3
+"""Large losses from which their own size is used."""
 
 
 def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
     """Return a lower limit of the mean gain when large losses are as frequent as they may be.
 
-    The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a
-    whole point where fewer than three were seen. It guards a mean of graded scores against many
-    small gains that hide rare large losses.
+    The chance of a large loss is taken at its upper limit. Its size is that of the largest loss, or
+    a whole point where there are fewer than three. The limit guards a mean of graded scores against
+    many small gains that hide rare large losses.
     """
     group_means = [math.fsum(group) / len(group) for group in groups if group]
     if not group_means:
@@ -369,8 +363,9 @@ def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
 
 
 def missing_p_value(missing_base: int, missing_finalist: int, of: int) -> float:
-    """Return the one-sided exact p-value of the finalist's results missing more often than the
-    base's, each of `of`.
+    """Return the one-sided exact p-value that results of the finalist are missing more often.
+
+    of: the trials of each arm.
     """
     both = missing_base + missing_finalist
     if not both or missing_finalist <= 0:
@@ -387,7 +382,7 @@ MANY_MISSING = 0.02
 """The share of an arm's trials above which missing ones may matter, however they are spread."""
 
 SUSPICIOUS = 0.1
-"""The p-value of more missing in one arm, under which they may matter."""
+"""The p-value that one arm misses more trials than the other, under which they may matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,16 +405,13 @@ class MissingTrials:
 
     @property
     def p(self) -> float:
-        """The one-sided exact p-value of one arm missing more than the other, for the worse arm."""
-        more, fewer = (
-            max(self.base, self.finalist),
-            min(self.base, self.finalist),
-        )
+        """The one-sided exact p-value that the arm with more missing trials misses more of them."""
+        fewer, more = sorted((self.base, self.finalist))
         return missing_p_value(fewer, more, self.each)
 
     @property
     def matters(self) -> bool:
-        """Whether the claim has to hold with every missing trial counted as failed, too."""
+        """Whether the claim must also hold with every missing trial counted as failed."""
         return self.any and (self.many or self.p < SUSPICIOUS)
 
     def __str__(self) -> str:
@@ -437,42 +429,45 @@ def stratified_permutation_p_value(
 
     Repeats are exchanged between the arms within each task: the tasks are fixed, the trials are
     random. Each task counts by the difference of its means. An arm whose repeats agree on every
-    task is not random, and counts once a task. Tasks without a repeat in both arms are left out. 1
-    when nothing can differ.
+    task is not random, and counts once a task. Tasks without a repeat in both arms are left out.
+    The p-value is 1 where no difference is possible.
     """
     tasks = [task for task in before if before[task] and after.get(task)]
-    first, second = ({task: list(arm[task]) for task in tasks} for arm in (before, after))
-    for arm in (first, second):
-        if all(len(set(repeats)) == 1 for repeats in arm.values()):
-            for task in tasks:
-                arm[task] = arm[task][:1]
+    first, second = _to_fractions(before, tasks), _to_fractions(after, tasks)
     tables: list[dict[Fraction, int]] = []
-    seen = Fraction(0)
+    observed = Fraction(0)
     for task in tasks:
-        # Graded scores to a thousandth; larger denominators only make the table of sums larger.
-        first_values, second_values = (
-            [Fraction(value).limit_denominator(1000) for value in arm[task]]
-            for arm in (first, second)
-        )
-        pooled = first_values + second_values
-        # Such a task adds nothing to any difference.
+        pooled = first[task] + second[task]
+        # A task whose repeats all agree adds nothing to any difference.
         if len(set(pooled)) == 1:
             continue
-        tables.append(_exchanged_sums(pooled, len(second_values)))
-        seen += sum(second_values, Fraction(0)) / len(second_values) - sum(
-            first_values, Fraction(0)
-        ) / len(first_values)
-    return _share_at_least(tables, seen)
+        tables.append(_count_differences(pooled, len(second[task])))
+        observed += _average(second[task]) - _average(first[task])
+    return _find_share(tables, observed)
 
 
-def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, int]:
-    """Return how many choices of `taken` of these values give each difference of means, chosen less
-    the others.
+def _to_fractions(arm: Mapping[str, Group], tasks: Sequence[str]) -> dict[str, list[Fraction]]:
+    """Return the repeats of an arm by task: one of each task where those of every task agree."""
+    repeats = {task: list(arm[task]) for task in tasks}
+    if all(len(set(scores)) == 1 for scores in repeats.values()):
+        repeats = {task: scores[:1] for task, scores in repeats.items()}
+    # Graded scores to a thousandth: larger denominators only make the table of sums larger.
+    return {
+        task: [Fraction(score).limit_denominator(1000) for score in scores]
+        for task, scores in repeats.items()
+    }
+
+
+def _average(values: Sequence[Fraction]) -> Fraction:
+    return sum(values, Fraction(0)) / len(values)
+
+
+def _count_differences(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, int]:
+    """Return how many choices of `taken` of these values give each difference of means.
+
+    A difference is the mean of the chosen values less that of the others.
     """
-    ways: list[dict[Fraction, int]] = [
-        {Fraction(0): 1},
-        *({} for _ in range(taken)),
-    ]
+    ways: list[dict[Fraction, int]] = [{Fraction(0): 1}, *({} for _ in range(taken))]
     for value in pooled:
         # From large to small, so that no value is chosen twice.
         for size in range(taken, 0, -1):
@@ -482,14 +477,14 @@ def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, in
     return {total / taken - (every - total) / left: count for total, count in ways[taken].items()}
 
 
-def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) -> float:
-    """Return the share of all combinations, one of each table, whose sum is at least `seen`."""
+def _find_share(tables: Sequence[Mapping[Fraction, int]], observed: Fraction) -> float:
+    """Return the share of all combinations, one of each table, whose sum is at least `observed`."""
     if not tables:
         return 1.0
-    below = math.lcm(*(value.denominator for table in tables for value in table))
-    # On a coarse grid, always rounded for the null: graded scores would make the table of sums too
-    # large.
-    scale = below if below <= 100_000 else 10_000
+    common = math.lcm(*(value.denominator for table in tables for value in table))
+    # Else on a coarse grid, because graded scores would make the table of sums too large. Sums are
+    # rounded up and the observed one down, so that no p-value is too small.
+    scale = common if common <= 100_000 else 10_000
     sums: dict[int, int] = {0: 1}
     for table in tables:
         steps: dict[int, int] = {}
@@ -501,10 +496,6 @@ def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) ->
             for step, count in steps.items():
                 longer[total + step] = longer.get(total + step, 0) + ways * count
         sums = longer
-    least = math.floor(seen * scale)
-    return float(
-        Fraction(
-            sum(ways for total, ways in sums.items() if total >= least),
-            sum(sums.values()),
-        )
-    )
+    least = math.floor(observed * scale)
+    reached = sum(ways for total, ways in sums.items() if total >= least)
+    return float(Fraction(reached, sum(sums.values())))

@@ -1,4 +1,4 @@
-"""What a run may say of its finalist; scores of tasks in pairs, and a limit on cost."""
+"""The rulings on a finalist, the scores of tasks in pairs, and the limit on cost."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -17,6 +17,7 @@ A task without a score that counts is missing.
 
 # Below it a run is INDECISIVE, because missing results may explain the gain (`docs/evolve.md`).
 MIN_COVERAGE = 0.6
+"""The share of tasks that must have a score of both arms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,9 @@ class PairedScores:
 
     @property
     def differences(self) -> tuple[float, ...]:
-        """After less before, one for each task measured under both."""
-        return tuple(
-            after - before
-            for before, after in zip(
-                self.before,
-                self.after,
-                strict=True,
-            )
-        )
+        """The score after less the score before, of each task measured under both arms."""
+        pairs = zip(self.before, self.after, strict=True)
+        return tuple(after - before for before, after in pairs)
 
     @property
     def gain(self) -> float:
@@ -56,8 +51,7 @@ class PairedScores:
 
     @property
     def binary(self) -> bool:
-        """Whether every task passed or failed outright, so that gains and losses can be counted."""
-        # Only where every score is 0 or 1 do counts of tasks say all of it.
+        """Whether every score is 0 or 1, so that counts of tasks say all of gains and losses."""
         return all(score in (0.0, 1.0) for score in (*self.before, *self.after))
 
     @property
@@ -74,26 +68,23 @@ class PairedScores:
 def pair_scores(
     before: Scores, after: Scores, tasks: Collection[str] | None = None
 ) -> PairedScores:
-    """Return both arms on the same tasks. tasks: all that should have been measured; by default
-    those of either arm.
+    """Return both arms on the same tasks.
 
-    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a
-    score outside 0 to 1.
+    tasks: all that should have been measured, by default those of either arm. Repeats are averaged
+    for each task, because they are no independent tasks. Raises InvalidArgument for a score outside
+    0 to 1.
     """
-    every = sorted(set(tasks) if tasks is not None else {*before, *after})
-    both = tuple(task for task in every if before.get(task) and after.get(task))
-    first, second = (
-        tuple(_mean_repeats(task, scores[task]) for task in both) for scores in (before, after)
-    )
+    wanted = set(tasks) if tasks is not None else {*before, *after}
+    both = tuple(task for task in sorted(wanted) if before.get(task) and after.get(task))
     return PairedScores(
         both,
-        first,
-        second,
-        missing=tuple(sorted(set(every) - set(both))),
+        tuple(_average_repeats(task, before[task]) for task in both),
+        tuple(_average_repeats(task, after[task]) for task in both),
+        missing=tuple(sorted(wanted - set(both))),
     )
 
 
-def _mean_repeats(task: str, scores: Sequence[float]) -> float:
+def _average_repeats(task: str, scores: Sequence[float]) -> float:
     if not all(0 <= score <= 1 for score in scores):
         raise InvalidArgument(
             f"Task {task} has a score outside 0 to 1: {', '.join(map(str, scores))}."
@@ -107,11 +98,11 @@ MAX_COST_RISE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """Tokens a task before and after, over the `n` tasks with both; the ratio with its 95 %
-    interval.
+    """The change of cost, over the tasks with tokens of both arms.
 
-    `per_extra_solved` is what each further solved task costs in tokens, None when none is solved
-    more.
+    n: these tasks. before, after: mean tokens of a task. ratio: of the costs, with its 95 %
+    interval. within: whether the ratio is within the limit. per_extra_solved: the tokens that each
+    further solved task costs, None where no more are solved.
     """
 
     n: int
@@ -131,11 +122,11 @@ def compare_log_costs(
     tasks: int,
     limit: float = MAX_COST_RISE,
 ) -> CostChange | None:
-    """Return the change of cost by the mean of the log ratios of paired tasks; None where it is
-    unknown.
+    """Return the change of cost by the mean of the log ratios of paired tasks, None where too few
+    tasks have tokens of both arms.
 
-    Logarithms keep a few tasks with very many tokens from deciding. The change is `within` unless
-    its estimate exceeds the limit.
+    base, finalist: tokens by task. gain: of the score. tasks: how many were measured. Logarithms
+    keep a few tasks with very many tokens from deciding.
     """
     both = sorted(
         task for task in set(base) & set(finalist) if base[task] > 0 and finalist[task] > 0
@@ -149,22 +140,15 @@ def compare_log_costs(
     # 1.96: the 97.5 % quantile of the normal distribution.
     low, high = math.exp(mean - 1.96 * error), math.exp(mean + 1.96 * error)
     before, after = (fmean(arm[task] for task in both) for arm in (base, finalist))
-    # Without a gain there is no task that the tokens could be divided by.
-    more = (after - before) / gain if gain > 0 else None
+    # Without a gain no further task is solved.
+    per_extra_solved = (after - before) / gain if gain > 0 else None
     ratio = math.exp(mean)
-    return CostChange(
-        len(both),
-        before,
-        after,
-        ratio,
-        (low, high),
-        ratio <= 1 + limit,
-        more,
-    )
+    within = ratio <= 1 + limit
+    return CostChange(len(both), before, after, ratio, (low, high), within, per_extra_solved)
 
 
 class Ruling(StrEnum):
-    """What a run may say of its finalist."""
+    """The ruling of a run on its finalist."""
 
     PROMOTE = "PROMOTE"
     NOT_SUPPORTED = "NOT SUPPORTED"

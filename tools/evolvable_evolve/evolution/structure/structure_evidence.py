@@ -16,11 +16,11 @@ from evolvable_tools import Utility, wilson_interval
 
 @dataclass(frozen=True, slots=True)
 class AgentTrace:
-    """What one agent did in one verified episode.
+    """The trace of one agent in one verified episode.
 
     agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used.
-    round: its number, from
-    1. better: the agent that should have done it, where a unique diagnosis names one.
+    round: its number, from 1 on. better: the agent that should have done the task, where a unique
+    diagnosis names one.
     """
 
     task: str
@@ -34,10 +34,9 @@ class AgentTrace:
 
 @dataclass(frozen=True, slots=True)
 class LocalRepair:
-    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it
-    answered.
+    """A change of skills that was measured.
 
-    skills: refs that it changed.
+    candidate: its id. task_types: of the tasks that it was for. skills: refs that it changed.
     """
 
     candidate: str
@@ -90,7 +89,7 @@ class TypeRow:
 
     @property
     def gap(self) -> float | None:
-        """How far the agent is behind its other types here; None where it has no other."""
+        """The agent's utility at its other types, less that at this one; None without others."""
         return self.others - self.q if self.others_n and self.n else None
 
 
@@ -143,23 +142,19 @@ class StructureSummary:
     movable: frozenset[str] = frozenset()
 
     def skills_for(self, agent: str, task_types: Iterable[str], least: float) -> tuple[str, ...]:
-        """Return the movable skills of an agent of whose uses at least this share were for these
-        task types.
+        """Return the movable skills of an agent with at least this share of uses at these types.
 
         For a skill in no trace, as where a client loads it with its agent, the edits decide.
         """
         type_set = set(task_types)
-        found = []
+        skills = []
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
-            uses, repaired = (
-                self.uses.get(skill, {}),
-                self.repaired.get(skill, ()),
-            )
+            uses, repaired = self.uses.get(skill, {}), self.repaired.get(skill, ())
             here = sum(count for task_type, count in uses.items() if task_type in type_set)
             by_edits = not uses and bool(repaired) and type_set.issuperset(repaired)
             if by_edits or (uses and here >= least * sum(uses.values())):
-                found.append(skill)
-        return tuple(found)
+                skills.append(skill)
+        return tuple(skills)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values: lists in their order, sets sorted."""
@@ -170,43 +165,31 @@ class StructureSummary:
 
 
 def agent_utilities(traces: Iterable[AgentTrace]) -> dict[tuple[str, str], Utility]:
-    """Return Q by agent and task type after these traces: one update for each episode
-    of an agent.
-    """
-    learned: dict[tuple[str, str], Utility] = {}
+    """Return Q by agent and task type after these traces, each of which is one update."""
+    utilities: dict[tuple[str, str], Utility] = {}
     for trace in traces:
         key = (trace.agent, trace.task_type)
-        learned[key] = learned.get(key, Utility()).with_reward(float(trace.passed))
-    return learned
+        utilities[key] = utilities.get(key, Utility()).with_reward(float(trace.passed))
+    return utilities
 
 
 def summarise_structure(round_input: StructureInput) -> StructureSummary:
     """Return the summary of a round. Pure: runs no code, calls no model, deterministic."""
     failed = [trace for trace in round_input.traces if not trace.passed]
-    learned = (
-        agent_utilities(round_input.traces)
-        if round_input.utilities is None
-        else round_input.utilities
-    )
-    by_agent = {
-        agent: utilities
-        for agent, utilities in _by_agent(learned).items()
-        if agent in round_input.owned
-    }
-    at = Counter((trace.agent, trace.task_type) for trace in failed)
-    rows = [
-        _type_row(
-            agent,
-            task_type,
-            by_agent[agent],
-            at[agent, task_type],
-            len(failed),
-            round_input.repairs,
-        )
-        for agent in sorted(by_agent)
-        for task_type in sorted(by_agent[agent])
+    learned = round_input.utilities
+    if learned is None:
+        learned = agent_utilities(round_input.traces)
+    by_agent = _group_by_agent(learned, round_input.owned)
+    failures = Counter((trace.agent, trace.task_type) for trace in failed)
+    rows = []
+    for agent, utilities in sorted(by_agent.items()):
+        for task_type in sorted(utilities):
+            counts = failures[agent, task_type], len(failed)
+            rows.append(_make_type_row(agent, task_type, utilities, counts, round_input.repairs))
+    pairs = [
+        _make_pair_row(first, second, round_input.owned, by_agent)
+        for first, second in combinations(sorted(round_input.owned), 2)
     ]
-    agents = sorted(agent for agent in round_input.owned)
     uses: dict[str, Counter[str]] = {}
     for trace in round_input.traces:
         # A skill that is used twice in a trace counts once.
@@ -220,12 +203,9 @@ def summarise_structure(round_input: StructureInput) -> StructureSummary:
         round_input.round,
         len(failed),
         tuple(rows),
-        tuple(
-            _pair_row(first, second, round_input.owned, by_agent)
-            for first, second in combinations(agents, 2)
-        ),
-        tuple(_misassignments(failed, round_input.owned)),
-        _idle_rounds(round_input),
+        tuple(pairs),
+        tuple(_find_misassignments(failed, round_input.owned)),
+        _count_idle_rounds(round_input),
         dict(round_input.owned),
         {skill: dict(sorted(counts.items())) for skill, counts in sorted(uses.items())},
         {skill: tuple(sorted(types)) for skill, types in sorted(repaired.items())},
@@ -233,49 +213,43 @@ def summarise_structure(round_input: StructureInput) -> StructureSummary:
     )
 
 
-def _by_agent(learned: Mapping[tuple[str, str], Utility]) -> dict[str, dict[str, Utility]]:
-    found: dict[str, dict[str, Utility]] = {}
+def _group_by_agent(
+    learned: Mapping[tuple[str, str], Utility], owned: Mapping[str, frozenset[str]]
+) -> dict[str, dict[str, Utility]]:
+    by_agent: dict[str, dict[str, Utility]] = {}
     for (agent, task_type), utility in learned.items():
         # A utility without an update is a default and no evidence.
-        if utility.n:
-            found.setdefault(agent, {})[task_type] = utility
-    return found
+        if utility.n and agent in owned:
+            by_agent.setdefault(agent, {})[task_type] = utility
+    return by_agent
 
 
 def _pool_utilities(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
     """Return the mean, the number and the interval of these utilities together."""
     each = list(utilities)
-    n, successes = (
-        sum(utility.n for utility in each),
-        sum(utility.value * utility.n for utility in each),
-    )
+    n = sum(utility.n for utility in each)
+    successes = sum(utility.value * utility.n for utility in each)
     low, high = wilson_interval(round(successes), n)
     return (successes / n if n else 0.0), n, low, high
 
 
-def _type_row(
+def _make_type_row(
     agent: str,
     task_type: str,
     utilities: Mapping[str, Utility],
-    failures: int,
-    of: int,
+    counts: tuple[int, int],
     repairs: Sequence[LocalRepair],
 ) -> TypeRow:
+    """Return the row of an agent at a type. counts: its failures there, and all failures."""
+    failures, total = counts
+    share = failures / total if total else 0.0
     here = _pool_utilities([utilities[task_type]])
     others = _pool_utilities(utility for name, utility in utilities.items() if name != task_type)
     tried = tuple(repair.candidate for repair in repairs if task_type in repair.task_types)
-    return TypeRow(
-        agent,
-        task_type,
-        failures,
-        failures / of if of else 0.0,
-        *here,
-        *others,
-        tried,
-    )
+    return TypeRow(agent, task_type, failures, share, *here, *others, tried)
 
 
-def _pair_row(
+def _make_pair_row(
     first_agent: str,
     second_agent: str,
     owned: Mapping[str, frozenset[str]],
@@ -285,13 +259,9 @@ def _pair_row(
     shared = sorted(first.keys() & second.keys())
     pooled = [_pool_utilities(each[task_type] for task_type in shared) for each in (first, second)]
     difference = pooled[0][0] - pooled[1][0] if shared else None
-    return PairRow(
-        first_agent,
-        second_agent,
-        overlap(owned[first_agent], owned[second_agent]),
-        difference,
-        min(pooled[0][1], pooled[1][1]),
-    )
+    shared_skills = overlap(owned[first_agent], owned[second_agent])
+    fewer = min(pooled[0][1], pooled[1][1])
+    return PairRow(first_agent, second_agent, shared_skills, difference, fewer)
 
 
 def overlap(first: frozenset[str], second: frozenset[str]) -> float:
@@ -299,25 +269,21 @@ def overlap(first: frozenset[str], second: frozenset[str]) -> float:
     return len(first & second) / len(first | second) if first | second else 0.0
 
 
-def _misassignments(
+def _find_misassignments(
     failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]
 ) -> Iterable[Misassignment]:
-    found: dict[tuple[str, str], list[AgentTrace]] = {}
+    by_pair: dict[tuple[str, str], list[AgentTrace]] = {}
     for trace in failed:
         # Work cannot be handed to an agent that does not exist.
         if trace.better in owned and trace.better != trace.agent:
-            found.setdefault((trace.agent, trace.better), []).append(trace)
-    for (agent, better), traces in sorted(found.items()):
-        yield Misassignment(
-            agent, better, len(traces), tuple(sorted({trace.task_type for trace in traces}))
-        )
+            by_pair.setdefault((trace.agent, trace.better), []).append(trace)
+    for (agent, better), traces in sorted(by_pair.items()):
+        task_types = tuple(sorted({trace.task_type for trace in traces}))
+        yield Misassignment(agent, better, len(traces), task_types)
 
 
-def _idle_rounds(round_input: StructureInput) -> dict[str, int]:
-    """Return for each agent how many rounds in a row, this one included, it had no trace.
-
-    main is never idle.
-    """
+def _count_idle_rounds(round_input: StructureInput) -> dict[str, int]:
+    """Return the rounds in a row, this one included, in which each agent but main had no trace."""
     # Traces are kept for a while only, so older rounds come from `last_seen`.
     last = dict(round_input.last_seen or {})
     for trace in round_input.traces:

@@ -1,9 +1,9 @@
-"""The gate of restructuring: which one change of the agents the evidence of a round carries, by
-default none.
+"""The gate of restructuring: the one change of the agents that the evidence of a round supports.
 
-The first rule that holds decides: add an agent, merge two or remove one, move the boundary between
-two. Each rule is a predicate over the summary with thresholds that are settings. What it lets
-through is only a candidate: the static gate, paired validation and the sealed test decide.
+By default it is none. The first rule that holds decides: add an agent, merge two, remove one, move
+the boundary between two. Each rule is a predicate over the summary with thresholds that are
+settings. A change that passes is only a candidate: the static gate, paired validation and the
+sealed test decide.
 """
 
 import re
@@ -139,7 +139,7 @@ class Restructure:
 class StructureDecision:
     """Decision of the gate.
 
-    why: in words. numbers: those that decided, empty for keep. edit: None for keep.
+    why: in words. numbers: the figures that decided, empty for keep. edit: None for keep.
     """
 
     action: StructureAction
@@ -148,7 +148,10 @@ class StructureDecision:
     edit: Restructure | None = None
 
 
-Found = tuple[StructureAction, Restructure, str, dict[str, Any]]
+Proposal = tuple[StructureAction, Restructure, str, dict[str, Any]]
+"""What a rule yields: the action, its change, why in words, and the figures that decided."""
+
+Rule = Callable[[StructureSummary, StructureThresholds], Iterator[Proposal]]
 
 
 def decide_structure(
@@ -157,17 +160,17 @@ def decide_structure(
     tried: Collection[str] = (),
     frozen: Collection[str] = (),
 ) -> StructureDecision:
-    """Return the one change that the evidence carries, by default none. Pure and deterministic.
+    """Return the one change that the evidence supports, by default none. Pure and deterministic.
 
     tried: keys of changes that were measured and not kept. frozen: agents that only a person
     changes.
     """
     # In this order: a missing agent costs failures, a superfluous one only its upkeep.
-    rules: tuple[Callable[[StructureSummary, StructureThresholds], Iterator[Found]], ...] = (
-        _additions,
-        _mergers,
-        _removals,
-        _moves,
+    rules: tuple[Rule, ...] = (
+        _propose_additions,
+        _propose_mergers,
+        _propose_removals,
+        _propose_moves,
     )
     passed_over = 0
     for rule in rules:
@@ -181,80 +184,50 @@ def decide_structure(
     return StructureDecision(StructureAction.KEEP, f"no rule holds{before}")
 
 
-def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
+def _propose_additions(summary: StructureSummary, least: StructureThresholds) -> Iterator[Proposal]:
     """Yield a specialist for each task type that fails often after a repair, worst first."""
-    for row in sorted(
-        summary.rows,
-        key=lambda row: (-row.failures, row.agent, row.task_type),
-    ):
+    for row in sorted(summary.rows, key=lambda row: (-row.failures, row.agent, row.task_type)):
         gap, apart = row.gap, row.high < row.others_low
-        if (
-            gap is None
-            or not row.repairs
-            or row.failures < least.failures
-            or row.share < least.mass
-        ):
+        fails_often = row.failures >= least.failures and row.share >= least.mass
+        if gap is None or not row.repairs or not fails_often:
             continue
         # Bonferroni over the agent's types: with many of them one is behind by chance.
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
         # All rounds together stay at `chance`.
-        allowed = (
-            alpha_for_look(
-                max(1, summary.round),
-                least.chance,
-            )
-            if least.chance < 1
-            else 1.0
-        )
-        if (
-            gap < least.gap
-            or not (apart or min(row.n, row.others_n) >= least.enough)
-            or by_chance > allowed
-        ):
+        is_tested = least.chance < 1
+        allowed = alpha_for_look(max(1, summary.round), least.chance) if is_tested else 1.0
+        is_sure = apart or min(row.n, row.others_n) >= least.enough
+        if gap < least.gap or not is_sure or by_chance > allowed:
             continue
         skills = summary.skills_for(row.agent, [row.task_type], least.affinity)
-        name = _agent_name(row.task_type, summary.owned)
+        name = _name_agent(row.task_type, summary.owned)
         edit = Restructure(EditOperation.ADD_AGENT, (row.agent, name), skills, (row.task_type,))
         why = (
             f"{row.task_type} has {row.failures} of {summary.failures} failures after "
             f"{', '.join(row.repairs)}, and {row.agent} reaches {row.q:.2f} there (n = {row.n}) "
             f"and {row.others:.2f} elsewhere (n = {row.others_n})"
         )
-        numbers = asdict(row) | {
-            "gap": gap,
-            "apart": apart,
-            "chance": by_chance,
-            "allowed": allowed,
-        }
-        yield StructureAction.ADD, edit, why, numbers
+        tested = {"gap": gap, "apart": apart, "chance": by_chance, "allowed": allowed}
+        yield StructureAction.ADD, edit, why, asdict(row) | tested
 
 
 def chance_of_fewer(row: TypeRow) -> float:
-    """Return the chance of at most so many successes at a type if the agent were as good there as
-    elsewhere.
+    """Return the chance of at most the row's successes if the agent were as good as elsewhere.
 
     Exact: Fisher's one-sided test of both counts.
     """
     here, elsewhere = round(row.q * row.n), round(row.others * row.others_n)
     whole, successes = row.n + row.others_n, here + elsewhere
-    ways = sum(
-        comb(row.n, k) * comb(row.others_n, successes - k)
-        for k in range(here + 1)
-        if k <= successes
-    )
+    counts = range(min(here, successes) + 1)
+    ways = sum(comb(row.n, count) * comb(row.others_n, successes - count) for count in counts)
     return ways / comb(whole, successes)
 
 
-def _mergers(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
-    """Yield a merge for each two agents that own nearly the same and do it equally well, the most
-    alike first.
-    """
-    alike = [
-        pair
-        for pair in summary.pairs
-        if MAIN not in (pair.one, pair.other) and _is_alike(pair, least)
-    ]
+def _propose_mergers(summary: StructureSummary, least: StructureThresholds) -> Iterator[Proposal]:
+    """Yield a merge for each two agents with similar skills and utilities, most alike first."""
+    agents_only = [pair for pair in summary.pairs if MAIN not in (pair.one, pair.other)]
+    alike = [pair for pair in agents_only if _is_alike(pair, least)]
     for pair in sorted(alike, key=lambda pair: (-pair.overlap, pair.one, pair.other)):
         edit = Restructure(EditOperation.MERGE_AGENTS, (pair.one, pair.other))
         why = (
@@ -270,58 +243,34 @@ def _is_alike(pair: PairRow, least: StructureThresholds) -> bool:
     return pair.overlap >= least.overlap and abs(pair.difference) < least.difference
 
 
-def _removals(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
-    """Yield a removal for each agent that did nothing for long, the longest first."""
-    for agent, rounds in sorted(
-        summary.idle.items(),
-        key=lambda entry: (-entry[1], entry[0]),
-    ):
+def _propose_removals(summary: StructureSummary, least: StructureThresholds) -> Iterator[Proposal]:
+    """Yield a removal for each agent that had no trace for long, the longest first."""
+    for agent, rounds in sorted(summary.idle.items(), key=lambda entry: (-entry[1], entry[0])):
         if rounds >= least.idle:
             edit = Restructure(EditOperation.MERGE_AGENTS, (MAIN, agent))
-            yield (
-                StructureAction.REMOVE,
-                edit,
-                f"{agent} had no trace in {rounds} rounds",
-                {"idle": rounds},
-            )
+            why = f"{agent} had no trace in {rounds} rounds"
+            yield StructureAction.REMOVE, edit, why, {"idle": rounds}
 
 
-def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
-    """Yield a move of the boundary for each two agents of which one does the other's work, the most
-    often first.
-    """
-    for found in sorted(
-        summary.assignments,
-        key=lambda assignment: (-assignment.traces, assignment.agent, assignment.better),
-    ):
-        if found.traces >= least.assignments:
-            skills = summary.skills_for(found.agent, found.task_types, least.affinity)
-            edit = Restructure(
-                EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types
-            )
-            why = (
-                f"{found.traces} failures of {found.agent} should have been done by {found.better}"
-            )
-            yield StructureAction.MODIFY, edit, why, asdict(found)
+def _propose_moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Proposal]:
+    """Yield a move for each agent that fails at another's work, the most frequent first."""
+    for row in sorted(summary.assignments, key=lambda row: (-row.traces, row.agent, row.better)):
+        if row.traces >= least.assignments:
+            skills = summary.skills_for(row.agent, row.task_types, least.affinity)
+            agents = (row.agent, row.better)
+            edit = Restructure(EditOperation.MOVE_OWNERSHIP, agents, skills, row.task_types)
+            why = f"{row.traces} failures of {row.agent} should have been done by {row.better}"
+            yield StructureAction.MODIFY, edit, why, asdict(row)
 
 
-def _agent_name(task_type: str, used_names: Collection[str]) -> str:
+def _name_agent(task_type: str, used_refs: Collection[str]) -> str:
     """Return a free ref for an agent of a task type.
 
     A name is read by models, so only plain letters stay.
     """
-    plain = (
-        re.sub(
-            r"[^a-z0-9]+",
-            "-",
-            task_type.lower(),
-        )
-        .strip("-")[:MAX_NAME]
-        .strip("-")
-        or "specialist"
-    )
-    names = [
-        plain,
-        *(f"{plain}-{number}" for number in range(2, len(used_names) + 3)),
-    ]
-    return next(ref for ref in (f"{Kind.AGENT}:{name}" for name in names) if ref not in used_names)
+    letters = re.sub(r"[^a-z0-9]+", "-", task_type.lower()).strip("-")
+    plain = letters[:MAX_NAME].strip("-") or "specialist"
+    # One number more than there are refs in use, so that one is free.
+    numbered = [f"{plain}-{number}" for number in range(2, len(used_refs) + 3)]
+    refs = [f"{Kind.AGENT}:{name}" for name in (plain, *numbered)]
+    return next(ref for ref in refs if ref not in used_refs)

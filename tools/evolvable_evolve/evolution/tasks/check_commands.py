@@ -1,5 +1,4 @@
-"""Read the check that a line of shell runs, as arguments and environment: nothing of it is ever
-given to a shell.
+"""Parse the check in a line of shell into arguments and environment; no shell ever runs it.
 
 Other words around a check are understood where they are harmless: a change into a folder of the
 project, the activation of an environment in it, variables, `&&` between checks, and a filter behind
@@ -21,7 +20,7 @@ from evolvable_tools.outcomes import (
 )
 from evolvable_tools.sessions import command_line
 
-# Longer lines are scripts, and what they check cannot be told from the last command.
+# Longer lines are scripts, whose last command does not show what they check.
 MAX_LINE, MAX_STEPS, MAX_WORDS = 2_000, 4, 24
 """The most characters of a line, checks joined by `&&`, and words of a check."""
 
@@ -38,15 +37,14 @@ _STEERING = re.compile(
     r"(?:STARTUP|HOME|INSPECT)|(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
     re.IGNORECASE,
 )
-# With one of these a program lists, shows, opens or edits, and ends with 0 whatever the work is
-# like.
+# With one of these a program lists, shows, opens or edits, and ends with 0 for any work.
 _SHOWING = """
 --version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run
 --fixtures --markers --setup-plan --setup-only --cache-show --notest --show-only --showConfig --init
 --ui --trace --pdb --inspect-brk --clearCache --print-config --exit-zero -DskipTests
 -DskipTests=true -Dmaven.test.skip=true
 """
-_NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # which may choose no test
+_NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # -k may choose no test
 _NO_CHECK_OF = {
     "go": frozenset(("-c", "-list", "-n")),
     "make": frozenset(("-n", "-q", "-t", "-p")),
@@ -133,11 +131,10 @@ class CheckLine:
 
 
 def read_check(line: str, project: str | None) -> CheckLine | None:
-    """Return the check that a line of shell runs in the project, None where it is no check that can
-    be run alone.
+    """Return the check that a line of shell runs in the project, None without one to run alone.
 
-    Only kinds of commands whose exit code says whether work is right are accepted, with no path
-    that leads out of the project, and no variable that changes which programs run.
+    Only commands whose exit code says whether work is right are accepted. No path may lead out of
+    the project, and no variable may change which programs run.
     """
     if len(line) > MAX_LINE:
         return None
@@ -153,9 +150,7 @@ def read_check(line: str, project: str | None) -> CheckLine | None:
 
 
 def _split(line: str) -> list[tuple[list[str], bool]] | None:
-    """Return the commands of a line, each with whether it reads the output of the last; None for
-    any other line.
-    """
+    """Return the commands of a line, with True for one behind a pipe, None for other lines."""
     parts: list[tuple[list[str], bool]] = [([], False)]
     redirected = False
     try:
@@ -198,111 +193,91 @@ class _Reader:
             parts = parts[:-1]
         if any(piped for _, piped in parts) or not all(map(_only_filters, filters)):
             return None
-        if (
-            not all(self._take(words) for words, _ in parts)
-            or not 1 <= len(self._steps) <= MAX_STEPS
-        ):
+        if not all(self._follow(words) for words, _ in parts):
             return None
-        path = tuple(self._inside(entry) for entry in self._path)
+        if not 1 <= len(self._steps) <= MAX_STEPS:
+            return None
+        path = tuple(self._strip_project(entry) for entry in self._path)
         if not all(path):
             return None
         # With pipefail the exit code is the check's own again.
         piped = bool(filters) and not self._pipefail
-        return CheckLine(
-            tuple(self._steps), self._folder, tuple(self._settings.items()), path, piped
-        )
+        settings = tuple(self._settings.items())
+        return CheckLine(tuple(self._steps), self._folder, settings, path, piped)
 
-    def _take(self, words: list[str]) -> bool:
+    def _follow(self, words: list[str]) -> bool:
         """Follow one command of the line; return whether it is understood."""
-        # A line of settings alone runs nothing.
-        while (
-            words
-            and (setting := _SETTING.fullmatch(words[0])) is not None
-            and words[0] != words[-1]
-        ):
+        # A line of settings alone runs nothing, so the last word is never taken as one.
+        while words and words[0] != words[-1] and (setting := _SETTING.fullmatch(words[0])):
             if not self._set(setting[1], setting[2]):
                 return False
             words = words[1:]
+        program, argument = words[0], words[1] if len(words) == 2 else ""
         # A change of folder between two checks would need a folder for each.
-        if words[0] == "cd" and len(words) == 2 and not self._steps:
-            return self._enter(words[1])
-        if (
-            words[0] in ("source", ".")
-            and len(words) == 2
-            and (found := _ACTIVATE.fullmatch(words[1])) is not None
-        ):
-            self._path.append(found[1])
+        if program == "cd" and len(words) == 2 and not self._steps:
+            return self._enter(argument)
+        if program in ("source", ".") and (activation := _ACTIVATE.fullmatch(argument)):
+            self._path.append(activation[1])
             return not self._steps
-        if (
-            words[0] == "export"
-            and len(words) == 2
-            and (setting := _SETTING.fullmatch(words[1])) is not None
-        ):
+        if program == "export" and (setting := _SETTING.fullmatch(argument)):
             return not self._steps and self._set(setting[1], setting[2])
-        if words[0] == "set":
+        if program == "set":
             self._pipefail = self._pipefail or "pipefail" in words
             return not self._steps
-        return self._check(words)
+        return self._add_check(words)
 
     def _set(self, name: str, value: str) -> bool:
-        if _STEERING.fullmatch(name) or not all(
-            self._inside(part) for part in value.split(":") if part
-        ):
+        parts = value.split(":")
+        inner_parts = [self._strip_project(part) for part in parts]
+        # An empty part stays empty; of any other, '' means that it leads out of the project.
+        leads_out = any(part and not inner for part, inner in zip(parts, inner_parts, strict=True))
+        if _STEERING.fullmatch(name) or leads_out:
             return False
-        self._settings[name] = ":".join(self._inside(part) for part in value.split(":"))
+        self._settings[name] = ":".join(inner_parts)
         return True
 
     def _enter(self, place: str) -> bool:
         base = (self._project or "").rstrip("/")
         # `cd` into the project itself is common in sessions.
-        inner = "." if base and place.rstrip("/") == base else self._inside(place)
-        self._folder = "/".join(
-            piece for piece in (self._folder, *inner.split("/")) if piece not in ("", ".")
-        )
+        inner = "." if base and place.rstrip("/") == base else self._strip_project(place)
+        pieces = (self._folder, *inner.split("/"))
+        self._folder = "/".join(piece for piece in pieces if piece not in ("", "."))
         return bool(inner)
 
-    def _check(self, words: list[str]) -> bool:
+    def _add_check(self, words: list[str]) -> bool:
+        """Add a command to the steps; return False for one that is no check."""
         if words[0] in ("time", "nice", "env") and len(words) > 1:
-            return self._take(words[1:])
+            return self._follow(words[1:])
         if words[0] == "timeout" and len(words) > 2 and re.fullmatch(r"[\d.]+[smh]?", words[1]):
-            return self._take(words[2:])
-        inner = _run_by(words)
-        inner_words = tuple(self._inside(word) for word in words)
-        if (
-            not inner
-            or not all(inner_words)
-            or len(words) > MAX_WORDS
-            or words[0].startswith("-")
-            or AND in words
-        ):
+            return self._follow(words[2:])
+        inner = _find_started_command(words)
+        inner_words = tuple(self._strip_project(word) for word in words)
+        if not inner or not all(inner_words):
+            return False
+        if len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
             return False
         if inner[0] in _NEVER or any(map(_WATCHING.search, words)):
             return False
-        # `.venv/bin/pytest` and `./gradlew` are known by their last part.
-        program = (
-            inner[0].rpartition("/")[2]
-            if re.search(r"(?:^|/)\.?bin/", inner[0]) or inner[0].startswith("./")
-            else inner[0]
-        )
+        program = inner[0]
+        # `.venv/bin/pytest` and `./gradlew` are recognised by their last part.
+        if re.search(r"(?:^|/)\.?bin/", program) or program.startswith("./"):
+            program = program.rpartition("/")[2]
         if _does_another_thing(program, words):
             return False
-        # What `sh -c` runs is in a text that only a shell understands.
-        shell_line = program in ("sh", "bash", "zsh") and any(
-            re.fullmatch(r"-[a-z]*c", word) for word in inner[1:]
-        )
+        # The argument of `sh -c` is a text that only a shell understands.
+        has_script = any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
+        shell_line = program in ("sh", "bash", "zsh") and has_script
         if "/" in program or shell_line or not is_check(_join_words([program, *inner[1:]])):
             return False
         self._steps.append(inner_words)
         return True
 
-    def _inside(self, word: str) -> str:
+    def _strip_project(self, word: str) -> str:
         """Return a word with its path below the project, '' for one that leads out of it."""
-        value, base = (
-            word.partition("=")[2] if word.startswith("-") else word,
-            (self._project or "").rstrip("/") + "/",
-        )
+        value = word.partition("=")[2] if word.startswith("-") else word
+        base = (self._project or "").rstrip("/") + "/"
         inner = word.replace(base, "", 1) if self._project and value.startswith(base) else word
-        # An option can hold its path without a space (`-C../other`), and a setting behind its name.
+        # An option can have its path without a space (`-C../other`), and a setting after its name.
         pieces = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
         if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in pieces):
             return ""
@@ -312,42 +287,37 @@ class _Reader:
 def _only_filters(words: Sequence[str]) -> bool:
     """Return whether a command only shows a part of its input.
 
-    One that counts or inverts changes the closing line.
+    A filter that counts or inverts changes the closing line.
     """
     if words[0] not in VIEWERS:
         return False
     short = "".join(word[1:] for word in words[1:] if re.fullmatch(r"-[A-Za-z]+", word))
     odd = {"--count", "--invert-match", "--quiet", "--follow"} & set(words)
-    return (
-        not odd
-        and not (words[0] == "grep" and set("cvqL") & set(short))
-        and not (words[0] == "tail" and "f" in short)
-    )
+    if words[0] == "grep" and set("cvqL") & set(short):
+        return False
+    if words[0] == "tail" and "f" in short:
+        return False
+    return not odd
 
 
 def _does_another_thing(program: str, words: Sequence[str]) -> bool:
-    """Return whether words turn a check into something that lists, changes files, or chooses
-    nothing.
-    """
+    """Return whether words make a check list tests, change files, or choose no test."""
     odd = _NO_CHECK | _NO_CHECK_OF.get(program, frozenset())
     changes = any(_CHANGES.fullmatch(word) for word in words)
     return bool(odd & set(words)) or changes or _NOTHING.search(" ".join(words)) is not None
 
 
-def _run_by(words: Sequence[str]) -> Sequence[str]:
-    """Return the command that another program starts, without its options: `uv run pytest` runs
-    pytest.
-    """
-    compose = (
-        words[1:]
-        if words[0] == "docker-compose"
-        else words[2:]
-        if list(words[:2]) == ["docker", "compose"]
-        else ()
-    )
+def _find_started_command(words: Sequence[str]) -> Sequence[str]:
+    """Return the command that a runner starts, without its options: pytest of `uv run pytest`."""
+    compose: Sequence[str] = ()
+    if words[0] == "docker-compose":
+        compose = words[1:]
+    elif list(words[:2]) == ["docker", "compose"]:
+        compose = words[2:]
     if compose and compose[0] in _COMPOSE:
-        rest = [at for at, word in enumerate(compose[1:], 1) if not word.startswith("-")][:1]
-        return compose[rest[0] + 1 :] if rest else ()
+        # The first word without a dash is the service, and its command follows.
+        services = [at for at, word in enumerate(compose[1:], 1) if not word.startswith("-")]
+        return compose[services[0] + 1 :] if services else ()
     inner = next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
     while inner and inner is not words and inner[0] in _RUN_OPTIONS:
         inner = inner[_RUN_OPTIONS[inner[0]] :]
@@ -358,7 +328,7 @@ def _run_by(words: Sequence[str]) -> Sequence[str]:
 def _join_words(words: Sequence[str]) -> str:
     """Return words as the line of one command.
 
-    A word with other characters becomes x, so that none is an operator.
+    A word with special characters becomes x, so that none is an operator.
     """
     return " ".join(word if re.fullmatch(r"[\w./:=@,+%-]+", word) else "x" for word in words)
 
@@ -368,6 +338,6 @@ def check_result(call: ToolCall, check: CheckLine) -> bool | None:
     text = "" if call.result is None else call.result.text
     if check.piped:
         return None if call.result is None else closing_verdict(text)
-    return not (
-        call.has_failed or ended_badly(command_line(call.span.input or {}), text, call.has_failed)
-    )
+    if call.has_failed:
+        return False
+    return not ended_badly(command_line(call.span.input or {}), text, call.has_failed)

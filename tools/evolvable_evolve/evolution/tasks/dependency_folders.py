@@ -23,7 +23,7 @@ _NAMES = frozenset(
 _ENVIRONMENTS = frozenset((".venv", "venv"))  # of Python: each has a pyvenv.cfg
 _MAX_DEPTH = 3  # a package of a workspace of packages: packages/app/node_modules
 _MAX_FOLDERS = 20  # of one project, to bound what a trial mounts
-_MAX_ENTRIES = 20_000  # entries of folders that are looked at
+_MAX_ENTRIES = 20_000  # folders that are visited, to bound the time
 
 
 def find_dependencies(project: Path, tracked_paths: Collection[str]) -> dict[str, str]:
@@ -39,9 +39,9 @@ def find_dependencies(project: Path, tracked_paths: Collection[str]) -> dict[str
         for path in tracked_paths
         for depth in range(1, path.count("/") + 1)
     }
-    found: dict[str, str] = {}
-    waiting, seen = [(project, "")], 0
-    while waiting and len(found) < _MAX_FOLDERS:
+    dependencies: dict[str, str] = {}
+    waiting, visited = [(project, "")], 0
+    while waiting and len(dependencies) < _MAX_FOLDERS:
         folder, below = waiting.pop(0)
         try:
             with os.scandir(folder) as entries:
@@ -50,15 +50,15 @@ def find_dependencies(project: Path, tracked_paths: Collection[str]) -> dict[str
                 )
         except OSError:
             continue
-        seen += len(names)
+        visited += len(names)
         for name in names:
             path = f"{below}{name}"
             if name in _NAMES and path not in own and _is_dependency(folder / name):
-                found[path] = str(folder / name)
+                dependencies[path] = str(folder / name)
             # Only folders of the project itself lead to packages of a workspace.
-            elif path in own and path.count("/") + 1 < _MAX_DEPTH and seen < _MAX_ENTRIES:
+            elif path in own and path.count("/") + 1 < _MAX_DEPTH and visited < _MAX_ENTRIES:
                 waiting.append((folder / name, f"{path}/"))
-    return dict(list(found.items())[:_MAX_FOLDERS])
+    return dict(list(dependencies.items())[:_MAX_FOLDERS])
 
 
 def _is_dependency(folder: Path) -> bool:
@@ -66,9 +66,7 @@ def _is_dependency(folder: Path) -> bool:
 
 
 def linked_folders(links: object) -> tuple[tuple[str, Path], ...]:
-    """Return the folders of dependencies of one task as its run recorded them, without those that
-    are gone.
-    """
+    """Return the recorded folders of dependencies of one task that still exist."""
     pairs = links.items() if isinstance(links, dict) else ()
     return tuple(
         (name, Path(path))

@@ -1,6 +1,4 @@
-"""Check a task set before anything is spent on it: duplicates across splits, leaked answers, usable
-figures.
-"""
+"""Check a task set before anything is spent on it: duplicates, leaked answers, sizes and power."""
 
 import hashlib
 import json
@@ -32,8 +30,8 @@ from evolvable_store.errors import quote_text
 
 # Names of files that suggest an answer.
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
-_LONG = 20  # characters of an answer that do not stand in a file by chance
-_COMMON = 0.5  # share of the tasks: a program that always says it would pass as many
+_LONG = 20  # characters of an answer that is in a file not by chance
+_COMMON = 0.5  # share of tasks with one answer: a program that always gives it passes as many
 
 
 def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -45,13 +43,13 @@ def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def visible_digest(taskset: TaskSet, task: Task) -> str:
-    """Return a hash of all that a program sees of a task; case and spaces make no difference."""
+    """Return a hash of everything that a program sees of a task; case and spaces do not count."""
     files = {
         path: hashlib.sha256(data).hexdigest()
         for path, data in task_fixtures(task, taskset.files).items()
     }
-    what = [" ".join(task.prompt.casefold().split()), files, task.setup]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode("utf-8", "replace")).hexdigest()
+    parts = [" ".join(task.prompt.casefold().split()), files, task.setup]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
 
 def _find_equal(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -96,19 +94,16 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
-    """Return whether a file is the answer, or holds it under a telling name, or holds a
-    long one.
-    """
+    """Return whether a file is the answer, or contains it and it is long or the name tells it."""
     answer_bytes = answer.encode()
-    long = len(answer) >= _LONG and "\n" in answer
-    return any(
-        data.strip() == answer_bytes
-        or (
-            answer_bytes in data
-            and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING))
-        )
-        for path, data in files.items()
-    )
+    is_long = len(answer) >= _LONG and "\n" in answer
+    for path, data in files.items():
+        if data.strip() == answer_bytes:
+            return True
+        name = path.rpartition("/")[2].casefold()
+        if answer_bytes in data and (is_long or any(word in name for word in _TELLING)):
+            return True
+    return False
 
 
 def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -123,7 +118,8 @@ def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield a warning where tasks that a model or a program made up would decide."""
-    ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
+    deciding = [task for task in taskset.tasks if task.split is not Split.TRAIN]
+    ids = [task.id for task in deciding if task.source == "synthetic"]
     if ids:
         yield make_issue("synthetic", ids, count=len(ids))
 
@@ -160,13 +156,13 @@ def find_task_templates(taskset: TaskSet) -> list[TaskTemplate]:
     members: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         members[task.kind or task.id].append(task)
-    found = []
+    templates = []
     for own in members.values():
         if len(own) >= _TEMPLATE_TASKS:
             open_tasks = [task for task in own if task.split is not Split.TEST]
             texts = [" ".join(task.prompt.split()) for task in open_tasks[:2]]
-            found.append(TaskTemplate(len(own), [_shorten(text) for text in texts]))
-    return sorted(found, key=lambda template: (-template.tasks, template.examples))
+            templates.append(TaskTemplate(len(own), [_shorten(text) for text in texts]))
+    return sorted(templates, key=lambda template: (-template.tasks, template.examples))
 
 
 def _shorten(text: str) -> str:
@@ -176,12 +172,10 @@ def _shorten(text: str) -> str:
 
 def asks_about_templates(taskset: TaskSet) -> bool:
     """Return whether a person should say what the templates of a task set are."""
+    if taskset.alike or not find_task_templates(taskset):
+        return False
     kinds = count_effective(task.kind or task.id for task in taskset.tasks)
-    return (
-        not taskset.alike
-        and bool(find_task_templates(taskset))
-        and kinds < _FEW * len(taskset.tasks)
-    )
+    return kinds < _FEW * len(taskset.tasks)
 
 
 _MAX_SHOWN = 6  # templates of a remark
@@ -194,46 +188,42 @@ _TEMPLATE_ISSUES = {
 
 
 def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield a person's answer on templates, or that there is none, and whether templates are in
-    several splits.
+    """Yield the remark on templates: a person's answer, or that there is none.
+
+    It says whether templates are in several splits.
     """
+    if not _names_templates(taskset):
+        return
     templates = find_task_templates(taskset)
-    if _names_templates(taskset):
-        examples = "; ".join(
-            " / ".join(map(quote_text, template.examples)) or "of the test"
-            for template in templates[:_MAX_SHOWN]
-        )
-        examples += (
-            f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
-        )
-        few = "template" if len(templates) == 1 else "templates"
-        parted = any(
-            len({task.split for task in own}) > 1
-            for own in _groups_of(taskset)
-            if _is_template(own)
-        )
-        more = (
-            " They stand in several parts: what is learned from one is tested on another."
-            if parted
-            else ""
-        )
-        fields = {
-            "count": f"{len(templates)} {few}",
-            "number": sum(template.tasks for template in templates),
-            "shown": examples,
-        }
-        fields["more"] = more
-        yield make_issue(_TEMPLATE_ISSUES[taskset.alike], **fields, effective=count_groups(taskset))
+    examples = "; ".join(
+        " / ".join(map(quote_text, template.examples)) or "of the test"
+        for template in templates[:_MAX_SHOWN]
+    )
+    if len(templates) > _MAX_SHOWN:
+        examples += f"; and {len(templates) - _MAX_SHOWN} more"
+    noun = "template" if len(templates) == 1 else "templates"
+    more = ""
+    templated = filter(_is_template, _list_groups(taskset))
+    if any(len({task.split for task in own}) > 1 for own in templated):
+        more = " They stand in several parts: what is learned from one is tested on another."
+    yield make_issue(
+        _TEMPLATE_ISSUES[taskset.alike],
+        count=f"{len(templates)} {noun}",
+        number=sum(template.tasks for template in templates),
+        shown=examples,
+        more=more,
+        effective=count_groups(taskset),
+    )
 
 
 def _names_templates(taskset: TaskSet) -> bool:
     """Return whether the check reports the templates of a task set."""
-    return bool(find_task_templates(taskset)) and (
-        bool(taskset.alike) or asks_about_templates(taskset)
-    )
+    if not find_task_templates(taskset):
+        return False
+    return bool(taskset.alike) or asks_about_templates(taskset)
 
 
-def _groups_of(taskset: TaskSet) -> list[list[Task]]:
+def _list_groups(taskset: TaskSet) -> list[list[Task]]:
     members: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         if task.group:
@@ -242,9 +232,8 @@ def _groups_of(taskset: TaskSet) -> list[list[Task]]:
 
 
 def _is_template(own: Sequence[Task]) -> bool:
-    return (
-        len(own) >= _TEMPLATE_TASKS and bool(own[0].kind) and len({task.kind for task in own}) == 1
-    )
+    kinds = {task.kind for task in own}
+    return len(own) >= _TEMPLATE_TASKS and bool(own[0].kind) and len(kinds) == 1
 
 
 MIN_TASKS = 40
@@ -261,11 +250,11 @@ MAX_DETECTABLE = 0.2
 class TaskSetCheck:
     """Result of a check. With `passes` False nothing is spent on the task set.
 
-    sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks,
-    that the test would find in four runs of five; None when it would find none. exploratory: no
-    promotion can be claimed. looks: how often this test was looked at before. effective_n: the
-    groups of its test that are not alike. templates: by which the tasks look alike. alike: a
-    person's answer on them, '' for none. asks: whether a person should answer.
+    sizes, categories: the numbers of tasks by split. detectable: the smallest true gain, as a share
+    of the tasks, that the test finds in four runs of five; None when it finds none. exploratory: no
+    promotion can be claimed. looks: the earlier looks at this test. effective_n: the number of
+    groups of alike tasks in its test. templates: of tasks that read alike. alike: a person's answer
+    on them, '' for none. asks: whether a person should answer.
     """
 
     name: str
@@ -294,9 +283,9 @@ async def check_taskset(
 ) -> TaskSetCheck:
     """Return the faults of a task set, and the smallest difference that it could show.
 
-    Command scorers are run, on a few known answers each. looks: how often its test was looked at.
-    scoring: what scorers and setup commands run with. repeats: of each test task; 0 for as many as
-    a run takes by default.
+    Command scorers are run, on a few known answers each. looks: the earlier looks at its test.
+    scoring: the host and the judge of scorers. repeats: of each test task; 0 for the default of a
+    run.
     """
     tests = len(taskset.of(Split.TEST))
     repeats = repeats or STAGED_REPEATS
@@ -318,7 +307,9 @@ async def check_taskset(
         digest=taskset.digest,
         test_digest=taskset.test_digest,
         passes=all(remark.level is not IssueLevel.REFUSE for remark in remarks),
-        exploratory=_exploratory(taskset) or smallest is None or count_groups(taskset) < MIN_GROUPS,
+        exploratory=_is_exploratory(taskset)
+        or smallest is None
+        or count_groups(taskset) < MIN_GROUPS,
         sizes=count_by_split(taskset),
         categories=count_by_category(taskset.tasks),
         scorers=dict(Counter(task.scorer.type for task in taskset.tasks)),
@@ -332,7 +323,7 @@ async def check_taskset(
     )
 
 
-def _exploratory(taskset: TaskSet) -> bool:
+def _is_exploratory(taskset: TaskSet) -> bool:
     return len(taskset.tasks) < MIN_TASKS or not taskset.of(Split.TEST)
 
 
@@ -342,13 +333,12 @@ def count_groups(taskset: TaskSet) -> int:
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield the groups of tasks that are alike, a test with too few groups, and groups in several
-    splits.
+    """Yield remarks on groups of alike tasks, on groups in several splits, and on too few groups.
 
     Templates that have a remark of their own are not named again.
     """
     names_templates = _names_templates(taskset)
-    members = [own for own in _groups_of(taskset) if not (names_templates and _is_template(own))]
+    members = [own for own in _list_groups(taskset) if not (names_templates and _is_template(own))]
     if members:
         examples = "; ".join(format_ids([task.id for task in own]) for own in members[:3])
         many = f"{len(members)} {'group' if len(members) == 1 else 'groups'}"
@@ -358,19 +348,17 @@ def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
             yield make_issue("group-parted", [task.id for task in own])
     groups = count_groups(taskset)
     # An exploratory set has a remark of its own.
-    if groups < MIN_GROUPS and not _exploratory(taskset):
-        val, tests = narrow_sizes(
-            len(taskset.of(Split.VAL)),
-            len(taskset.of(Split.TEST)),
-        )
+    if groups < MIN_GROUPS and not _is_exploratory(taskset):
+        val, tests = narrow_sizes(len(taskset.of(Split.VAL)), len(taskset.of(Split.TEST)))
         yield make_issue("few-groups", count=groups, least=MIN_GROUPS, tests=tests, val=val)
 
 
 def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    for split, why in (
-        (Split.TRAIN, "nothing can be learned from"),
-        (Split.VAL, "nothing chooses among candidates"),
-    ):
+    reasons = {
+        Split.TRAIN: "nothing can be learned from",
+        Split.VAL: "nothing chooses among candidates",
+    }
+    for split, why in reasons.items():
         if not taskset.of(split):
             yield make_issue("no-tasks", split=split, why=why)
     if 0 < (count := len(taskset.of(Split.VAL))) < MIN_VAL_TASKS:
@@ -401,15 +389,13 @@ def _check_power(
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
         yield make_issue("looked-at", times=times, alpha=alpha_of_look(looks + 1))
-    if _exploratory(taskset):
-        yield make_issue(
-            "exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test"
-        )
+    if _is_exploratory(taskset):
+        what = f"With {len(taskset.tasks)} tasks" if count else "Without a test"
+        yield make_issue("exploratory", what=what)
     elif smallest is None:
         yield make_issue("too-small", count=count, power=POWER)
     else:
         name = "hardly-detectable" if smallest > MAX_DETECTABLE else "detectable"
         times = "once" if repeats == 1 else f"{repeats} times"
-        yield make_issue(
-            name, count=count, points=smallest * 100, power=POWER, repeats=times, noise=NOISE
-        )
+        points = smallest * 100
+        yield make_issue(name, count=count, points=points, power=POWER, repeats=times, noise=NOISE)

@@ -27,20 +27,30 @@ _OLD, _NEW = ("old_string", "oldString", "old_str"), ("new_string", "newString",
 _CONTENTS = ("content", "contents", "file_text")
 
 
+Replacement = tuple[str | None, str, bool]
+"""An old text, None for a whole file; the new text; and whether every place is meant.
+
+Of a whole file the last says whether the file was new.
+"""
+
+
 def _first_argument(arguments: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the first of these arguments that a call has, None without any."""
     return next((arguments[name] for name in names if name in arguments), None)
 
 
 class FileReplay:
-    """The files of the project as a session shows them: as they were before, and as the work left
-    them.
+    """The files of the project as a session shows them: before the work, and as the work left them.
 
-    whole: everything that changed is known. problem: why the files cannot be known.
+    start, now: both states, by path. whole: all changes are known. problem: why the files cannot be
+    known.
     """
 
     def __init__(self, project: str | None, tree: Mapping[str, bytes]) -> None:
-        """tree: the files that the session began with, as far as a repository has them."""
+        """Begin before the first call.
+
+        tree: the files that the session began with, as far as a repository has them.
+        """
         self._base, self._tree = project.rstrip("/") + "/" if project else None, tree
         self.start: dict[str, str] = {}
         self.now: dict[str, str] = {}
@@ -55,59 +65,36 @@ class FileReplay:
         if self.problem or call.has_failed:
             return
         arguments = call.span.input or {}
-        if call.span.tool in _READS or (
-            call.span.tool in _EDITS and arguments.get("command") == "view"
-        ):
+        tool, text = call.span.tool, _first_argument(arguments, _CONTENTS)
+        is_view = tool in _EDITS and arguments.get("command") == "view"
+        if tool in _READS or is_view:
             self._read(arguments, call.result.text if call.result else "")
-        elif patch := _patch_of(arguments, call):
+        elif patch := _find_patch(arguments):
             for path, change in parse_patch(patch):
                 self._change(path, change, counts)
-        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(
-            text := _first_argument(arguments, _CONTENTS), str
-        ):
-            # Writing over a file that was never read loses what it was; a created one had nothing.
+        elif tool in (*_WRITES, *_EDITS) and isinstance(text, str):
+            # Writing over a file that was never read loses its text; a created one had none.
             created = call.result is not None and "created" in call.result.text[:200].casefold()
             self._change(_first_argument(arguments, _PLACES), [(None, text, created)], counts)
-        elif call.span.tool in _EDITS:
-            edits = (
-                arguments.get("edits") if isinstance(arguments.get("edits"), list) else [arguments]
-            )
-            parts: list[tuple[str | None, str, bool]] = [
-                (
-                    old,
-                    str(_first_argument(edit, _NEW) or ""),
-                    edit.get("replace_all") is True or edit.get("replaceAll") is True,
-                )
-                for edit in edits or []
-                if isinstance(edit, Mapping) and isinstance(old := _first_argument(edit, _OLD), str)
-            ]
+        elif tool in _EDITS:
+            parts = _list_replacements(arguments)
             self._change(_first_argument(arguments, _PLACES), parts, counts)
         elif call.commands:
-            self._command(call)
+            self._follow_command(call)
 
-    def _command(self, call: ToolCall) -> None:
-        line = command_line(call.span.input or {})
+    def _follow_command(self, call: ToolCall) -> None:
+        line, command = command_line(call.span.input or {}), call.commands[0]
         # `cat FILE` shows the whole file.
-        if (
-            len(call.commands) == 1
-            and call.commands[0].program == "cat"
-            and len(call.commands[0].words) == 2
-        ):
+        if len(call.commands) == 1 and command.program == "cat" and len(command.words) == 2:
             text = call.result.text if call.result else ""
             # Codex puts a few lines of its own before the output.
             head, marker, body = text.partition("Output:\n")
-            self._note_read(
-                call.commands[0].words[1],
-                body if marker and len(head) < 400 else text,
-            )
-        elif not (
-            only_looks(line)
-            or is_check(line)
-            or any(git_command(command) for command in call.commands)
-        ):
-            self.whole = False  # it may have changed files in a way that the session does not show
+            self._note_read(command.words[1], body if marker and len(head) < 400 else text)
+        elif not (only_looks(line) or is_check(line) or any(map(git_command, call.commands))):
+            # It may have changed files in a way that the session does not show.
+            self.whole = False
 
-    def _path(self, value: object) -> str | None:
+    def _find_path(self, value: object) -> str | None:
         if not isinstance(value, str) or "\0" in value:
             return None
         path = value
@@ -120,29 +107,24 @@ class FileReplay:
 
     def _read(self, arguments: Mapping[str, Any], text: str) -> None:
         lines = text.removesuffix("\n").split("\n")
-        # Numbers from 1 without a gap: all of the file, and its lines without the numbers.
+        if arguments.get("offset") or arguments.get("limit"):
+            return
         parts = [_NUMBERED.fullmatch(line) for line in lines]
-        if (
-            arguments.get("offset")
-            or arguments.get("limit")
-            or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
-        ):
-            return  # only a part of the file
-        self._note_read(
-            _first_argument(arguments, _PLACES), "\n".join(part[2] for part in parts if part)
-        )
+        # Numbers from 1 without a gap show the whole file.
+        if any(part is None or int(part[1]) != number for number, part in enumerate(parts, 1)):
+            return
+        whole = "\n".join(part[2] for part in parts if part)
+        self._note_read(_first_argument(arguments, _PLACES), whole)
 
     def _note_read(self, place: object, text: str) -> None:
-        path = self._path(place)
+        path = self._find_path(place)
         # A file is read as it was only before its first change.
         if path is not None and path not in self.now and REDACTED not in text:
             # Clients do not show whether the last line ends; nearly all files do.
             self.start[path] = self.now[path] = text if text.endswith("\n") else f"{text}\n"
 
-    def _change(
-        self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool
-    ) -> None:
-        path = self._path(place)
+    def _change(self, place: object, parts: Sequence[Replacement], counts: bool) -> None:
+        path = self._find_path(place)
         if path is None:
             self.problem = "it changed a file outside of the project"
             return
@@ -154,15 +136,13 @@ class FileReplay:
             elif old is None:
                 self.whole = self.whole and (several or path in self.now)
                 self.now[path] = new
-            # A text that occurs twice may have been replaced at either place.
-            elif (
-                path not in self.now or not old or (self.now[path].count(old) != 1 and not several)
-            ):
-                self.whole = False  # the session does not show the text that was replaced
+            # The session does not show the text that was replaced.
+            elif path not in self.now or not old or self.now[path].count(old) != 1 and not several:
+                self.whole = False
             else:
                 self.now[path] = self.now[path].replace(old, new)
         if not counts and path in self.now:
-            # What earlier turns changed is where this work began.
+            # The changes of earlier turns belong to the start of this work.
             self.start[path] = self.now[path]
 
     def _open_from_tree(self, path: str) -> None:
@@ -172,17 +152,30 @@ class FileReplay:
                 self.start[path] = self.now[path] = self._tree[path].decode()
 
 
-def _patch_of(arguments: Mapping[str, Any], call: ToolCall) -> str:
+def _list_replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
+    """Return the replacements of one call of a tool that edits."""
+    edits = arguments.get("edits")
+    replacements: list[Replacement] = []
+    for edit in edits if isinstance(edits, list) else [arguments]:
+        old = _first_argument(edit, _OLD) if isinstance(edit, Mapping) else None
+        if isinstance(old, str):
+            new = str(_first_argument(edit, _NEW) or "")
+            several = edit.get("replace_all") is True or edit.get("replaceAll") is True
+            replacements.append((old, new, several))
+    return replacements
+
+
+def _find_patch(arguments: Mapping[str, Any]) -> str:
     texts = [arguments.get("patch"), arguments.get("input"), command_line(arguments)]
     return next((text for text in texts if isinstance(text, str) and "*** Begin Patch" in text), "")
 
 
-def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, bool]]]]:
+def parse_patch(patch: str) -> Iterator[tuple[str, list[Replacement]]]:
     """Yield the files of a patch of Codex, each with its replacements.
 
     A new file has one without an old text.
     """
-    path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
+    path, parts, old, new = "", list[Replacement](), list[str](), list[str]()
     created = False
     # An end of its own, so that the last file is yielded where the patch was cut off.
     for line in [*patch.split("\n"), "*** End Patch"]:
@@ -198,7 +191,7 @@ def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, b
                     yield path, parts
                 match = re.match(r"\*\*\* (Add|Update|Delete) File: (.+)", line)
                 path, parts = (match[2].strip(), []) if match else ("", [])
-                created = bool(match) and match is not None and match[1] == "Add"
+                created = match is not None and match[1] == "Add"
         elif line[:1] in ("-", " "):
             old.append(line[1:])
             new += [line[1:]] if line[0] == " " else []

@@ -1,5 +1,4 @@
-"""The held-out test: who may see it, how often it was accessed over all runs, and what agents are
-shown.
+"""The held-out test: its seal, the count of looks over all runs, and the redaction for agents.
 
 The types enforce it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which
 cannot hold a test row, and a SealedTest, which shows nothing until it is opened. Redaction for
@@ -53,7 +52,7 @@ def _now() -> datetime:
 
 
 class TestAccessLog:
-    """The looks in one file, a JSON object a line, only ever added to.
+    """The looks in one file, a JSON object a line; lines are only added.
 
     Several processes may use it at once.
     """
@@ -67,21 +66,20 @@ class TestAccessLog:
         return cls(home / EVOLVE_DIR / ACCESS_FILE)
 
     def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
-        """Return the number of this look, on the disk before it returns; the same run and finalist
-        get their number again.
+        """Record a look and return its number; the same run and finalist get their number again.
 
-        least: the lowest number that it may have. Several looks that opened no task may share a
-        number. Raises LibraryCorrupt when the file was damaged, and OSError.
+        The record is on the disk before the number is returned. least: the lowest number that it
+        may have. Several looks that opened no task may share a number. Raises LibraryCorrupt when
+        the file is damaged, and OSError.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # From reading the highest number to writing the next one: two runs must not get the same
-        # look.
+        # Held from reading the highest number to writing the next one: two runs must not get the
+        # same look.
         with FileLock(f"{self._path}.lock"):
-            looks = self._read(mend=True)
+            looks = self._read(cut=True)
             mine = [look for look in looks if look.test == test]
             for look in mine:
-                # A run that was killed after this opens the test again, and that is no further
-                # look.
+                # A run that was killed after its record opens the test again: no further look.
                 if (look.run, look.finalist) == (run, finalist):
                     return look.number
             number = max(least, max((look.number for look in mine), default=0) + 1)
@@ -95,8 +93,8 @@ class TestAccessLog:
             with self._path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
-                # The number is not returned before it is on the disk: a test must not be opened
-                # without a record.
+                # On the disk before the number is returned: a test must not be opened without a
+                # record.
                 os.fsync(file.fileno())
         return number
 
@@ -111,9 +109,7 @@ class TestAccessLog:
         with FileLock(f"{self._path}.lock"):
             here = self._path.read_bytes() if self._path.exists() else b""
             # Equal lines are the same look, in either file.
-            lines = dict.fromkeys(
-                line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line)
-            )
+            lines = dict.fromkeys(filter(_is_access, (*here.split(b"\n"), *data.split(b"\n"))))
             merged = b"".join(line + b"\n" for line in lines)
             if merged != here:
                 # Replaced as a whole: a kill meanwhile leaves the old file.
@@ -125,11 +121,11 @@ class TestAccessLog:
         """Return the looks at a test so far, in order."""
         return [look for look in self._read() if look.test == test]
 
-    def _read(self, *, mend: bool = False) -> list[TestAccess]:
+    def _read(self, *, cut: bool = False) -> list[TestAccess]:
         """Read all looks.
 
-        A last line without its end was never finished, and nobody got its number: it is left out,
-        and the holder of the lock cuts it off.
+        A last line without its end was never finished, and its number was not returned. It is left
+        out. cut: remove it; the caller holds the lock.
         """
         try:
             data = self._path.read_bytes()
@@ -137,13 +133,13 @@ class TestAccessLog:
             return []
         whole, _, torn = data.rpartition(b"\n")
         # Only under the lock: another process may be writing this line.
-        if torn and mend:
+        if torn and cut:
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(torn))
         try:
             return [TestAccess(**json.loads(line)) for line in whole.split(b"\n") if line]
         except (ValueError, TypeError):
-            # Counting fewer looks would raise the alpha, so a damaged file ends everything.
+            # A lower count of looks would raise the alpha, so a damaged file is an error.
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at sealed tests cannot be counted.",
                 "Bring it back from a backup; without it no promotion can be claimed.",
@@ -159,14 +155,14 @@ def _is_access(line: bytes) -> bool:
 
 
 class TestSealed(Refused):
-    """A test row is wanted, or put, where none may be."""
+    """A test task is used where none may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
     """A task set without its test.
 
-    `files` has no file that only a test task's workspace begins with, and no tasks.
+    `files` has no records of tasks, and no file of a workspace of test tasks alone.
     """
 
     name: str
@@ -187,9 +183,7 @@ class OpenTasks:
 
 @dataclass(frozen=True, slots=True)
 class OpenedTest:
-    """The test after it was opened, with the files of the task set; `look` is the number of this
-    look at it.
-    """
+    """The test after it was opened, with the files of the task set. look: its number."""
 
     tasks: tuple[Task, ...]
     files: Mapping[str, bytes]
@@ -214,25 +208,22 @@ class SealedTest:
         self.sketches = {task.id: sketches[task.id] for task in taskset.of(Split.TEST)}
 
     def open(self, looks: TestAccessLog, run: str, finalist: str, least: int = 1) -> OpenedTest:
-        """Return the test for one finalist of one run, after the look was written down.
+        """Return the test for one finalist of one run, after the look was recorded.
 
-        The same run and finalist get the number they had, so that a run that was killed loses
-        nothing; any other is a further look. Raises TestSealed when there is no test, and as
-        TestAccessLog.take.
+        The same run and finalist get their number again, as after a kill. Any other is a further
+        look. Raises TestSealed when there is no test, and as TestAccessLog.take.
         """
         tasks = self.__taskset.of(Split.TEST)
         if not tasks:
             raise TestSealed(
                 f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing."
             )
-        # The arguments are evaluated first, so the look is on the disk before the tasks are
-        # returned.
-        return OpenedTest(
-            tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least)
-        )
+        # The look is on the disk before the tasks are returned.
+        look = looks.take(self.digest, run, finalist, least)
+        return OpenedTest(tasks, self.__taskset.files, look)
 
     def describe_claim(self) -> str:
-        """Return what a claim on its tasks is about where some of them read alike, else ''."""
+        """Return the scope of a claim on its tasks where some of them read alike, else ''."""
         return describe_claim(self.__taskset.of(Split.TEST), self.__taskset.alike)
 
     def to_record(self, ids: Iterable[str]) -> tuple[TextSketch, ...]:
@@ -243,7 +234,7 @@ class SealedTest:
         return f"SealedTest({self.size} tasks, {self.digest[:12]})"
 
     def __reduce__(self) -> str:
-        # Pickling would hand the tasks to another process, whatever the slots are called.
+        # Pickling would give the tasks to another process in spite of the mangled name.
         raise TestSealed(
             "A sealed test is not handed to another process.", "Open it where the verdict is made."
         )
@@ -273,7 +264,7 @@ class RecordingRunner:
 
         Raises as TrialRunner.
         """
-        # Before the first trial: after a kill, a task that may have been seen is recorded as
+        # Recorded before the first trial: after a kill, a task that may have been seen counts as
         # opened.
         self.record(list({task.id: task for _, task, _ in requests}.values()))
         return await self.runner.measure(requests, batch)
@@ -283,8 +274,8 @@ class RecordingRunner:
 class HeldOutTest:
     """The sealed test of a run with its runner, opened once for one finalist.
 
-    opened: which tasks were opened, over all runs and task sets. program: refs of what the run
-    changes.
+    opened: the log of opened tasks, over all runs and task sets. program: refs of the resources
+    that the run changes.
     """
 
     test: SealedTest
@@ -299,36 +290,28 @@ class HeldOutTest:
         return self.test.size
 
     def describe_claim(self) -> str:
-        """Return what a claim on its tasks is about where some of them read alike, else ''."""
+        """Return the scope of a claim on its tasks where some of them read alike, else ''."""
         return self.test.describe_claim()
 
     @property
     def look(self) -> int:
-        """The number of the next look, over all runs: one more than the most of any of
-        its tasks.
-        """
-        return next_look(
-            list(self.test.sketches.values()), self.test.digest, self.accesses, self.opened
-        )
+        """The number of the next look, over all runs; see `next_look`."""
+        sketches = list(self.test.sketches.values())
+        return next_look(sketches, self.test.digest, self.accesses, self.opened)
 
     def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
-        """Return its tasks, the number of this look over all runs, and a runner that records what
-        it opens.
+        """Return its tasks, the number of this look, and a runner that records the opened tasks.
 
         The tasks are reserved first, so that another run that opens any of them meanwhile has a
         later look.
         """
-        every = self._opening(run, finalist, self.test.to_record(self.test.sketches))
+        least = 1
         # Before the test is opened: of two runs at once, the second one counts the first one's
         # reservation.
-        least = (
-            self.opened.reserve(
-                every,
-                list(self.test.sketches.values()),
-            )
-            if self.opened
-            else 1
-        )
+        if self.opened:
+            sketches = self.test.to_record(self.test.sketches)
+            opening = self._make_opening(run, finalist, sketches)
+            least = self.opened.reserve(opening, list(self.test.sketches.values()))
         opened = self.test.open(self.accesses, run, finalist, least)
         runner = self.make_runner(opened.files)
         if self.opened is None:
@@ -338,7 +321,7 @@ class HeldOutTest:
         def record(tasks: Sequence[Task]) -> None:
             # A canary is no task of the test.
             own = [task.id for task in tasks if task.id in opened_ids]
-            log.add(self._opening(run, finalist, self.test.to_record(own)))
+            log.add(self._make_opening(run, finalist, self.test.to_record(own)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
 
@@ -347,7 +330,7 @@ class HeldOutTest:
         if self.opened is not None:
             self.opened.decide(run, finalist)
 
-    def _opening(self, run: str, finalist: str, sketches: Sequence[TextSketch]) -> TaskOpening:
+    def _make_opening(self, run: str, finalist: str, sketches: Sequence[TextSketch]) -> TaskOpening:
         return TaskOpening(run, finalist, self.test.digest, self.program, tuple(sketches))
 
 
@@ -374,12 +357,8 @@ def look_at(home: Path, taskset: TaskSet) -> int:
     """Return the number of the next look at the test of a task set, over all runs of a library."""
     every = sketch_set(taskset)
     sketches = [every[task.id] for task in taskset.of(Split.TEST)]
-    return next_look(
-        sketches,
-        taskset.test_digest,
-        TestAccessLog.in_library(home),
-        OpenedTaskLog.in_library(home),
-    )
+    accesses, opened = TestAccessLog.in_library(home), OpenedTaskLog.in_library(home)
+    return next_look(sketches, taskset.test_digest, accesses, opened)
 
 
 def opened_before(home: Path, taskset: TaskSet, tasks: Sequence[Task]) -> list[str]:
@@ -392,10 +371,9 @@ def opened_before(home: Path, taskset: TaskSet, tasks: Sequence[Task]) -> list[s
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     """Return the task set in two: the part that the search may see, and the test."""
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
+    # Without the records: they have expected answers, and the search gets its tasks parsed.
     files = {
         path: data
-        # Records hold expected answers, also of training tasks, and the search reads its tasks
-        # parsed.
         for path, data in taskset.files.items()
         if not reader.holds_task(path) and not _in_test_workspace(path, taskset)
     }
@@ -405,10 +383,9 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
 
 def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
     """Return whether only tasks of the test begin with the file at this path."""
+    owners = [task for task in taskset.tasks if task.files and path.startswith(f"{task.files}/")]
     # A folder that a training task shares is open anyway.
-    return {
-        task.split for task in taskset.tasks if task.files and path.startswith(f"{task.files}/")
-    } == {Split.TEST}
+    return {task.split for task in owners} == {Split.TEST}
 
 
 SEALED_NOTICE = (
@@ -444,12 +421,15 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
     try:
         taskset = reader.read_taskset("tasks", files)
     except reader.InvalidTaskSet:
-        taskset = None  # without a task set only a row's own split can tell that it is open
+        # Then a task is open only by a split in its own record.
+        taskset = None
     if path == reader.LINES:
         return _redact_lines(files[path], taskset)
     if path.startswith(reader.FOLDER):
         return _redact_folder_file(path, files[path], taskset)
-    return SEALED_NOTICE.encode() if taskset and _in_test_workspace(path, taskset) else files[path]
+    if taskset and _in_test_workspace(path, taskset):
+        return SEALED_NOTICE.encode()
+    return files[path]
 
 
 def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
@@ -462,12 +442,10 @@ def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
         if record is None or not _is_open(record.get("id"), record, taskset):
             hidden += 1
         else:
-            open_lines.append(json.dumps(_without_answer(record), ensure_ascii=False))
+            open_lines.append(json.dumps(_remove_answer(record), ensure_ascii=False))
     note = REDACTION_NOTE.format(hidden=f"{hidden} task{'s' * (hidden != 1)}")
-    return (note + "".join(f"{line}\n" for line in open_lines)).encode(
-        "utf-8",
-        "replace",
-    )
+    text = note + "".join(f"{line}\n" for line in open_lines)
+    return text.encode("utf-8", "replace")
 
 
 def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
@@ -481,15 +459,8 @@ def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> byte
     if record is None:
         return SEALED_NOTICE.encode()
     note = REDACTION_NOTE.format(hidden="the tasks")
-    return (
-        note
-        + json.dumps(
-            _without_answer(record),
-            ensure_ascii=False,
-            indent=1,
-        )
-        + "\n"
-    ).encode("utf-8", "replace")
+    visible = json.dumps(_remove_answer(record), ensure_ascii=False, indent=1)
+    return f"{note}{visible}\n".encode("utf-8", "replace")
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
@@ -501,14 +472,14 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 
 
 def _is_open(name: object, record: Mapping[str, Any], taskset: TaskSet | None) -> bool:
-    """Return whether a task is surely not of the test."""
+    """Return whether a task is certainly not of the test."""
     # In a set that cannot be read, only an explicit split counts.
     if taskset is None:
         return record.get("split") in _OPEN
     return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)
 
 
-def _without_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     visible = {key: value for key, value in record.items() if key not in _TELLING}
     scorer = record.get("scorer")
     # The type of a scorer is harmless; its arguments may hold the answer.

@@ -1,6 +1,4 @@
-"""Where task sets are found and written, which of their commands a person approved, and the
-integrity guard.
-"""
+"""Find and write task sets, record approvals of their commands, and guard a run's files."""
 
 import hashlib
 import json
@@ -55,9 +53,9 @@ from evolvable_tools import (
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"
-"""The file of approvals, in the folder of all runs: one line of JSON each, only ever added to."""
+"""The file of approvals in the folder of all runs, one line of JSON each; lines are only added."""
 
-# They are filled in when a command runs, so there is no program to look for.
+# They are replaced when a command runs, so they name no program yet.
 _PLACEHOLDERS = ("{python}", "{taskset}")
 
 
@@ -83,10 +81,10 @@ def _task_commands(task: Task) -> Iterator[tuple[str, ...]]:
 
 
 def approval_digest(taskset: TaskSet) -> str:
-    """Return the sha256 of everything that decides what its commands do.
+    """Return the sha256 of everything that decides the effect of its commands.
 
-    That is their arguments, the programs that they start as they are on this machine, and all files
-    of the task set.
+    That is their arguments, the programs on this machine that they start, and all files of the task
+    set.
     """
     # With the program's bytes: a replaced interpreter is not what the person approved.
     commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
@@ -132,31 +130,27 @@ def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
 
 
 def program_of(word: str) -> tuple[str, str]:
-    """Return the path of a command's program and the sha256 of its bytes; '' for what
-    is not there.
-    """
+    """Return the path of a command's program and the sha256 of its bytes, '' for a missing one."""
     if word.startswith(_PLACEHOLDERS):
         return word, ""
-    found = shutil.which(word)
-    if found is None:
+    program = shutil.which(word)
+    if program is None:
         return "", ""
-    place = Path(found).resolve()
+    path = Path(program).resolve()
     try:
-        with place.open("rb") as file:
-            return str(place), hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb") as file:
+            return str(path), hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
-        return str(place), ""
+        return str(path), ""
 
 
 def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
-    """Return the names of the registered scorers that tasks use, each with the first task that uses
-    it.
-    """
-    found: dict[str, str] = {}
+    """Return the names of the registered scorers that tasks use, each with its first task's id."""
+    first_tasks: dict[str, str] = {}
     for task in tasks:
         if task.scorer.type == "command" and "name" in task.scorer.args:
-            found.setdefault(str(task.scorer.args["name"]), task.id)
-    return found
+            first_tasks.setdefault(str(task.scorer.args["name"]), task.id)
+    return first_tasks
 
 
 def registered_scorers(
@@ -168,15 +162,14 @@ def registered_scorers(
     name that is not registered, and for a command that would run files of the task set: those are
     not approved.
     """
-    found = dict[str, RegisteredScorer]()
-    for name, task in scorer_names(tasks).items():
+    scorers = dict[str, RegisteredScorer]()
+    for name, task_id in scorer_names(tasks).items():
         try:
-            found |= named_scorers([name], named_commands)
+            scorers |= named_scorers([name], named_commands)
         except Refused as error:
-            raise Refused(
-                f"Task {task} names the scorer {ascii(name)}. {error}", error.hint
-            ) from None
-    return found
+            text = f"Task {task_id} names the scorer {ascii(name)}. {error}"
+            raise Refused(text, error.hint) from None
+    return scorers
 
 
 def named_scorers(
@@ -186,7 +179,8 @@ def named_scorers(
 
     Raise Refused as `registered_scorers`.
     """
-    commands, found = named_commands or NamedCommands("scorer"), dict[str, RegisteredScorer]()
+    commands = named_commands or NamedCommands("scorer")
+    scorers = dict[str, RegisteredScorer]()
     for name in names:
         words = commands.get(name).words
         # A registered command is trusted with any task set, so it must not run files of one.
@@ -200,8 +194,8 @@ def named_scorers(
                 "Write such a command as `argv` in the task set, where it is approved with "
                 "its files.",
             )
-        found[name] = RegisteredScorer(name, words, _sha256(words))
-    return found
+        scorers[name] = RegisteredScorer(name, words, _hash_command(words))
+    return scorers
 
 
 def refuse_changed(
@@ -216,14 +210,13 @@ def refuse_changed(
             )
 
 
-def _sha256(words: Sequence[str]) -> str:
-    # The files that the command names belong to what it does.
+def _hash_command(words: Sequence[str]) -> str:
+    # With the files that the command names: they decide its effect too.
     files = [
         [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)
     ]
-    return hashlib.sha256(
-        json.dumps([list(words), program_of(words[0]), files]).encode()
-    ).hexdigest()
+    parts = json.dumps([list(words), program_of(words[0]), files])
+    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 class TaskSetNotFound(NotFound):
@@ -236,29 +229,26 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
     Raises TaskSetNotFound, InvalidTaskSet.
     """
     try:
-        folder = stat.S_ISDIR(path.stat().st_mode)
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
         # The place itself may be a link; links below it may not lead elsewhere.
-        reading = read_folder(path.resolve()) if folder else read_single(path.resolve(), LINES)
+        reading = read_folder(path.resolve()) if is_folder else read_single(path.resolve(), LINES)
     except OSError as error:
         raise TaskSetNotFound(
             f"There is no task set at {path}: {error.strerror or error}.",
             f"Name a folder with {LINES}, a file of lines, or an environment of the library "
             "(environment:NAME).",
         ) from None
-    name = slugify(path.resolve().name if folder else path.stem) or "tasks"
+    name = slugify(path.resolve().name if is_folder else path.stem) or "tasks"
     if reading.left_out:
-        raise InvalidTaskSet(
-            name,
-            [f"{where}: {why}" for where, why in reading.left_out.items()],
-        )
+        problems = [f"{where}: {why}" for where, why in reading.left_out.items()]
+        raise InvalidTaskSet(name, problems)
     return read_taskset(name, {where: file.data for where, file in reading.files.items()}, ratios)
 
 
 def load_taskset(
     library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None
 ) -> tuple[TaskSet, int]:
-    """Return the task set of an environment (its newest version, or the one named), and the version
-    it is.
+    """Return the task set of an environment, and its version: the named one, else the newest.
 
     Its field `alike` counts only where a person stands for it; else it is empty.
 
@@ -279,12 +269,10 @@ def load_taskset(
         )
         raise NoSuchResource(str(error), hint) from None
     files = library.store.files(head, ref.version)
-    version, data = (
-        ref.version or head.version or 0,
-        {path: file.data for path, file in files.items()},
-    )
+    version = ref.version or head.version or 0
+    data = {path: file.data for path, file in files.items()}
     alike = read_alike(head.name, data)
-    # An agent that wrote "all-kinds" would enlarge its own n.
+    # An agent that wrote "all-kinds" would enlarge its own effective n.
     is_trusted = not alike or _is_persons_word(library, head, version, alike)
     return read_taskset(head.name, data, ratios, alike=alike if is_trusted else ""), version
 
@@ -296,8 +284,10 @@ def _is_persons_word(library: Library, head: Head, version: int, alike: str) -> 
     """
     authorship = version_authorship(library, head, version)
     author = authorship.of(ENVIRONMENT_FILE)
-    agents = author.kind is AuthorKind.AGENT or (author.kind is AuthorKind.MEMBER and author.why)
-    if authorship.stands or not agents:  # an imported set is the word of its author
+    is_agents = author.kind is AuthorKind.AGENT
+    is_unvouched = author.kind is AuthorKind.MEMBER and bool(author.why)
+    # An imported set is the word of its author.
+    if authorship.stands or not (is_agents or is_unvouched):
         return True
     base = version_base(library, head, version)
     if base is None:
@@ -319,20 +309,18 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     """
     if not list_commands(taskset) or is_approved(library.store.home, taskset):
         return
+    # A person who accepted such tasks in the inbox has not approved that their commands run.
     if any(task.source.startswith("session:") for task in taskset.tasks):
-        # A person who accepted such tasks in the inbox has not said that their commands may run.
         refuse_unapproved(library.store.home, taskset, str(ref))
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # Good outcomes of sessions do not count here, because an agent reports those as well.
         authorship = authorships(library, [head.id], caller)[head.id]
-        unvouched = not authorship.stands and authorship.kind in (
-            AuthorKind.AGENT,
-            AuthorKind.MEMBER,
-        )
-        imported = not authorship.stands and not unvouched
-    # An older version has the author of its own operation.
+        is_agents = authorship.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
+        unvouched = not authorship.stands and is_agents
+        imported = not authorship.stands and not is_agents
     else:
+        # An older version has the author of its own operation.
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
         actor, principal = past.operation.actor, past.operation.principal
         unvouched = actor not in (Actor.HUMAN, Actor.IMPORT)
@@ -351,12 +339,12 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
 _RECORD = "task.json"
 
 
-def _task_lines(taskset: TaskSet) -> list[str]:
+def _split_task_lines(taskset: TaskSet) -> list[str]:
     # With their ends, so that unchanged lines are written back as they were.
     return re.split(r"(?<=\n)", taskset.files[LINES].decode("utf-8-sig"))
 
 
-def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
+def _read_folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
     """Return the records of folders of tasks by their paths, an empty one where there is none."""
     paths = [f"{FOLDER}{name}/{_RECORD}" for name in task_folders(taskset.files)]
     files = taskset.files
@@ -368,8 +356,10 @@ def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
 def count_unassigned(taskset: TaskSet) -> int:
     """Return how many tasks do not name their split themselves."""
     if LINES in taskset.files:
-        return sum(is_unassigned(json.loads(line)) for line in _task_lines(taskset) if line.strip())
-    return sum(map(is_unassigned, _folder_records(taskset).values()))
+        return sum(
+            is_unassigned(json.loads(line)) for line in _split_task_lines(taskset) if line.strip()
+        )
+    return sum(map(is_unassigned, _read_folder_records(taskset).values()))
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
@@ -379,11 +369,10 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     """
     splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:
-        return {
-            LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()
-        }
+        lines = [_render_line(line, splits) for line in _split_task_lines(taskset)]
+        return {LINES: "".join(lines).encode()}
     changed = {}
-    for path, record in _folder_records(taskset).items():
+    for path, record in _read_folder_records(taskset).items():
         if is_unassigned(record):
             assigned = record | {"split": splits[record.get("id", path.split("/")[1])]}
             changed[path] = (json.dumps(assigned, ensure_ascii=False, indent=1) + "\n").encode()
@@ -408,12 +397,8 @@ def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
         for line in about[begin:end].splitlines(keepends=True)
         if not line.startswith(f"{ALIKE}:".encode())
     ]
-    return {
-        ENVIRONMENT_FILE: about[:begin]
-        + b"".join(lines)
-        + f"{ALIKE}: {answer}\n".encode()
-        + about[end:]
-    }
+    lines.append(f"{ALIKE}: {answer}\n".encode())
+    return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + about[end:]}
 
 
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
@@ -425,20 +410,16 @@ def _render_line(line: str, splits: Mapping[str, Split]) -> str:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files of a task set back to where it was read, each as a whole; return the folder or
-    the file.
+    """Write files of a task set to the place that it was read from, each as a whole.
 
-    Raises InvalidArgument when nothing can be written there.
+    Return the folder or the file. Raises InvalidArgument when the place cannot be written.
     """
     path = path.resolve()
     for name, data in files.items():
         target = path / name if path.is_dir() else path
         try:
             # Beside the target, so that the rename stays on one file system.
-            descriptor, draft = tempfile.mkstemp(
-                dir=target.parent,
-                prefix=f".{target.name}.",
-            )
+            descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             os.chmod(draft, target.stat().st_mode & 0o777 if target.exists() else 0o644)
@@ -457,11 +438,11 @@ RECHECK_SECONDS = 2.0
 
 
 class IntegrityGuard:
-    """Tells why nothing that is measured now counts, or ''.
+    """Returns why no trial counts now, because files of the run were changed, or ''.
 
-    files: those that the executor's command may run, as they have to be; place: where it has those
-    whose path is not absolute. ref: the version of the environment, None for tasks that the run
-    keeps itself. It may be called as often as trials end.
+    files: the files that the executor's command may run, with their right content. place: the
+    folder of those whose path is not absolute. ref: the version of the environment, None for tasks
+    that the run keeps itself. It may be called as often as trials end.
     """
 
     def __init__(
@@ -475,51 +456,46 @@ class IntegrityGuard:
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
-        self._head = (
-            library.store.head(
-                ref.at(None),
-                caller.scopes,
-            )
-            if ref is not None
-            else None
-        )
+        self._head: Head | None = None
+        if ref is not None:
+            self._head = library.store.head(ref.at(None), caller.scopes)
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         # By path, the times, size and inode at which the content was right.
-        self._seen: dict[Path, tuple[int, ...]] = {}
-        self._first, self._looked = self._stored_hashes(), clock()
+        self._checked: dict[Path, tuple[int, ...]] = {}
+        self._first_hashes, self._checked_at = self._read_stored_hashes(), clock()
 
     def __call__(self) -> str:
-        """Return what was changed, in words, or ''."""
+        """Return in words which file or tasks were changed, or ''."""
         for path, sha256 in self._files.items():
             if self._is_changed(path, sha256):
                 more = "What the run has of the task set is written again when it is continued."
                 return f"{path} was changed, which this run measures with. {more}"
-        if self._clock() - self._looked >= RECHECK_SECONDS:
+        if self._clock() - self._checked_at >= RECHECK_SECONDS:
             # A version never changes, but a purge or a damaged disk may change what is read.
             try:
-                now = self._stored_hashes()
+                now = self._read_stored_hashes()
             except (EvolvableError, OSError) as error:
                 return f"{self._ref} cannot be read any more: {error}"
-            self._looked = self._clock()
-            if now != self._first:
+            self._checked_at = self._clock()
+            if now != self._first_hashes:
                 return f"the tasks, splits or scorers of {self._ref} were changed in the library."
         return ""
 
     def _is_changed(self, path: Path, sha256: bytes) -> bool:
         try:
-            stat = path.stat()
+            status = path.stat()
             # The change time too: a program can set the modification time back.
-            seen = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
-            if self._seen.get(path) == seen:
+            state = status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+            if self._checked.get(path) == state:
                 return False
             if hashlib.sha256(path.read_bytes()).digest() != sha256:
                 return True
         except OSError:
             return True
-        self._seen[path] = seen
+        self._checked[path] = state
         return False
 
-    def _stored_hashes(self) -> dict[str, bytes]:
+    def _read_stored_hashes(self) -> dict[str, bytes]:
         if self._head is None or self._ref is None:
             return {}
         files = self._store.files(self._head, self._ref.version)

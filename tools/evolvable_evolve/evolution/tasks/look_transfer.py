@@ -1,5 +1,4 @@
-"""Looks at sealed tests go along with backups, archives and exported task sets, and are merged
-where they arrive.
+"""Copy the looks at sealed tests with backups, archives and exported task sets.
 
 Imported looks are added to the present ones. An import or a restored backup can raise the number of
 a look, but not lower it.
@@ -23,12 +22,12 @@ from evolvable_tools import Caller, Library
 
 def backup_files(home: Path) -> dict[str, bytes]:
     """Return the records of a library that its backup includes, by their names in `evolve`."""
-    found = {}
+    files = {}
     for name in (OPENED_FILE, ACCESS_FILE):
-        # Neither file is there before a sealed test was opened.
+        # Neither file exists before a sealed test was opened.
         with contextlib.suppress(FileNotFoundError):
-            found[name] = read_regular(home / EVOLVE_DIR / name)
-    return found
+            files[name] = read_regular(home / EVOLVE_DIR / name)
+    return files
 
 
 def merge_backup(home: Path, source: Path) -> None:
@@ -42,24 +41,21 @@ def merge_backup(home: Path, source: Path) -> None:
 
 
 def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-    """Return the lines that go along with these resources, by default all.
-
-    Raises LibraryCorrupt.
-    """
+    """Return the lines of the looks at these resources, by default all. Raises LibraryCorrupt."""
     log = OpenedTaskLog.in_library(library.store.home)
     if refs is None:
-        # With the looks at task sets that are gone: somebody may import such a set again.
+        # With the looks at removed task sets: somebody may import such a set again.
         return log.export_lines()
     sketches = [
         sketch
         for ref in refs
         if ref.kind is Kind.ENVIRONMENT
-        for sketch in _sketches(library, caller, ref)
+        for sketch in _sketch_tasks(library, caller, ref)
     ]
     return log.export_lines(sketches) if sketches else b""
 
 
-def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
+def _sketch_tasks(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
     """Return the sketches of all tasks of an environment, none where it is no task set."""
     try:
         taskset, _ = load_taskset(library, caller, ref)
@@ -72,17 +68,15 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
 def record_shown_test(
     library: Library, caller: Caller, run: str, settings: Mapping[str, Any], tasks: Sequence[str]
 ) -> None:
-    """Record that a person saw which of these test tasks passed in a run: a look at each, once for
-    a run.
+    """Record that a person saw the results of these test tasks in a run, once for each run.
 
-    settings: of the run. Raises NoSuchResource, LibraryCorrupt.
+    It counts as a look at each task. settings: of the run. Raises NoSuchResource, LibraryCorrupt.
     """
     # The version that the run measured: the set may have other tasks now.
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
-    sketches = sketches_to_record(
-        taskset, [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)]
-    )
+    shown = [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)]
+    sketches = sketches_to_record(taskset, shown)
     opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
     OpenedTaskLog.in_library(library.store.home).add(opening)
 
@@ -99,15 +93,15 @@ class LookTransfer:
     """The looks as an `evolvable_server.plugins.ArchivePart`."""
 
     def backup_files(self, home: Path) -> dict[str, bytes]:
-        """Return the records by the function of the same name."""
+        """Return the records that a backup includes."""
         return backup_files(home)
 
     def merge_backup(self, home: Path, source: Path) -> None:
-        """Add the records by the function of the same name."""
+        """Add the records of a backup. Raises OSError."""
         merge_backup(home, source)
 
     def export(self, library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-        """Return the lines that go along with these resources. Raises LibraryCorrupt."""
+        """Return the lines of the looks at these resources. Raises LibraryCorrupt."""
         return looks_to_export(library, caller, refs)
 
     def add(self, home: Path, lines: bytes) -> int:

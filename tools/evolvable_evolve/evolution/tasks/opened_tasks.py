@@ -1,5 +1,4 @@
-"""Which test tasks were opened, by which run: the record from which looks at a sealed test are
-counted.
+"""The record of the test tasks that each run opened, by which looks at a sealed test are counted.
 
 A look counts for a task and not for a file. A space in a prompt, a dropped task, a longer prompt
 around the old one, or a task moved to another set leaves the count as it is. The record is one file
@@ -61,16 +60,9 @@ class TaskOpening:
         """
         record = json.loads(line)
         sketches = tuple(TextSketch.from_json(sketch) for sketch in record["tasks"])
-        texts = [str(record[name]) for name in ("run", "finalist", "test")]
+        run, finalist, test = (str(record[name]) for name in ("run", "finalist", "test"))
         state = OpeningState(record.get("state", OpeningState.OPENED))
-        return cls(
-            texts[0],
-            texts[1],
-            texts[2],
-            tuple(map(str, record["program"])),
-            sketches,
-            state,
-        )
+        return cls(run, finalist, test, tuple(map(str, record["program"])), sketches, state)
 
     def to_line(self) -> bytes:
         """Return the line that `from_line` reads, with its end."""
@@ -88,7 +80,7 @@ class TaskOpening:
 
 
 class OpenedTaskLog:
-    """The openings in one file, a JSON object a line, only ever added to.
+    """The openings in one file, a JSON object a line; lines are only added.
 
     Several processes may use it at once.
     """
@@ -102,10 +94,9 @@ class OpenedTaskLog:
         return cls(home / EVOLVE_DIR / OPENED_FILE)
 
     def add(self, opening: TaskOpening) -> None:
-        """Record an opening on the disk, without the tasks that the same run and finalist have
-        opened before.
+        """Record an opening, without the tasks that its run and finalist have opened before.
 
-        Raises LibraryCorrupt, OSError.
+        It is on the disk before this returns. Raises LibraryCorrupt, OSError.
         """
         with self._writing() as recorded:
             self._append(recorded, [opening])
@@ -115,19 +106,14 @@ class OpenedTaskLog:
 
         sketches: the sketches by which earlier looks are found, by default those of the opening.
 
-        The number is one more than the most of its tasks, with those that other runs reserved at
-        the same time. So of two runs that open one test together only one has the first look.
+        The number is one more than the most looks at any of its tasks, reservations of other runs
+        included. So of two runs that open one test together only one has the first look.
         Raises LibraryCorrupt, OSError.
         """
         # Counting and reserving under one lock: the next process counts this reservation.
         with self._writing() as recorded:
-            look = 1 + max(
-                (
-                    len(openers - {opening.opener})
-                    for openers in _openers(recorded, sketches or opening.sketches)
-                ),
-                default=0,
-            )
+            by_task = _find_openers(recorded, sketches or opening.sketches)
+            look = 1 + max((len(openers - {opening.opener}) for openers in by_task), default=0)
             self._append(recorded, [replace(opening, state=OpeningState.RESERVED)])
         return look
 
@@ -138,15 +124,14 @@ class OpenedTaskLog:
         """
         with self._writing() as recorded:
             mine = {opening.state for opening in recorded if opening.opener == (run, finalist)}
-            # Once: a continued run decides again.
+            # Recorded once, because a continued run decides again.
             if OpeningState.RESERVED in mine and OpeningState.DECIDED not in mine:
-                self._write(TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED).to_line())
+                decision = TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED)
+                self._write(decision.to_line())
 
     def count_looks(self, sketches: Sequence[TextSketch]) -> list[int]:
-        """Return for each text by how many finalists it, or nearly the same text, was opened
-        before.
-        """
-        return [len(found) for found in _openers(self._read(), sketches)]
+        """Return for each text how many finalists opened it, or nearly the same text."""
+        return [len(openers) for openers in _find_openers(self._read(), sketches)]
 
     def runs_with_tasks(self) -> set[tuple[str, str]]:
         """Return the runs and finalists with recorded tasks."""
@@ -157,12 +142,12 @@ class OpenedTaskLog:
         """Yield the recorded openings, while no other process writes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self._path}.lock"):
-            yield self._read(mend=True)
+            yield self._read(cut=True)
 
     def _append(self, recorded: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
-        """Write the openings that are new, and return how many lines it took."""
-        # A continued run opens its tasks again, and the file grows by nothing.
-        have = {
+        """Write the openings that are new, and return the number of their lines."""
+        # A continued run opens its tasks again, which adds no line.
+        known_keys = {
             (*earlier.opener, earlier.state, sketch.words)
             for earlier in recorded
             for sketch in earlier.sketches
@@ -172,10 +157,11 @@ class OpenedTaskLog:
             fresh = tuple(
                 sketch
                 for sketch in opening.sketches
-                if (*opening.opener, opening.state, sketch.words) not in have
+                if (*opening.opener, opening.state, sketch.words) not in known_keys
             )
-            have |= {(*opening.opener, opening.state, sketch.words) for sketch in fresh}
-            lines += [replace(opening, sketches=fresh).to_line()] if fresh else []
+            known_keys |= {(*opening.opener, opening.state, sketch.words) for sketch in fresh}
+            if fresh:
+                lines.append(replace(opening, sketches=fresh).to_line())
         if lines:
             self._write(b"".join(lines))
         return len(lines)
@@ -186,21 +172,22 @@ class OpenedTaskLog:
             file.flush()
             os.fsync(file.fileno())
 
-    def _read(self, *, mend: bool = False) -> list[TaskOpening]:
+    def _read(self, *, cut: bool = False) -> list[TaskOpening]:
         """Read all openings.
 
-        A last line without its end was never finished: nothing was run for it.
+        A last line without its end was never finished, and nothing was run for it. cut: remove
+        it; the caller holds the lock.
         """
         data = self.content()
         whole, _, torn = data.rpartition(b"\n")
         # Only under the lock: another process may be writing this line.
-        if torn and mend:
+        if torn and cut:
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(torn))
         try:
             return [TaskOpening.from_line(line) for line in whole.split(b"\n") if line]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            # Counting fewer looks would raise the alpha, so a damaged file ends everything.
+            # A lower count of looks would raise the alpha, so a damaged file is an error.
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at test tasks cannot be counted.",
                 "`evolvable backup restore BACKUP` keeps its sound lines and adds those of a "
@@ -214,43 +201,41 @@ class OpenedTaskLog:
         return b""
 
     def export_lines(self, sketches: Sequence[TextSketch] | None = None) -> bytes:
-        """Return the openings of these tasks, by default all, as lines that
-        `import_lines` takes.
-        """
+        """Return the openings of these tasks, by default all, as lines for `import_lines`."""
         lines = []
-        for opening in _in_force(self._read()):
-            own = tuple(
-                sketch
-                for sketch in opening.sketches
-                if sketches is None or any(_is_same(sketch, s) for s in sketches)
-            )
-            lines += [replace(opening, sketches=own).to_line()] if own else []
+        for opening in _select_effective(self._read()):
+            own = opening.sketches
+            if sketches is not None:
+                own = tuple(
+                    sketch for sketch in own if any(_is_same(sketch, other) for other in sketches)
+                )
+            if own:
+                lines.append(replace(opening, sketches=own).to_line())
         return b"".join(lines)
 
     def import_lines(self, data: bytes) -> int:
-        """Add the openings of another library, and return how many lines were new. Lines that
-        cannot be read are skipped.
+        """Add the openings of another library, and return how many lines were new.
 
-        An import can only raise the number of a look: another library's line that a run is decided
-        frees nothing that is reserved here.
+        Lines that cannot be read are skipped. An import can only raise the number of a look: a
+        decision of another library frees no task that is reserved here.
         """
-        found = list(_in_force(_parse_sound(data)))
-        if not found:
+        openings = list(_select_effective(_parse_sound(data)))
+        if not openings:
             return 0
         with self._writing() as recorded:
-            return self._append(recorded, found)
+            return self._append(recorded, openings)
 
     def merge_backup(self, data: bytes) -> None:
         """Add the openings of a backup. Of a damaged file the sound lines stay."""
-        # Without a file there is nothing to lock, and its folder may not be there.
+        # Without a file there is nothing to lock, and its folder may not exist.
         with FileLock(f"{self._path}.lock") if self._path.exists() else contextlib.nullcontext():
             try:
                 self._read()
             except LibraryCorrupt:
-                sound = _in_force(_parse_sound(self.content()))
+                sound = _select_effective(_parse_sound(self.content()))
                 draft = self._path.with_suffix(".sound")
                 draft.write_bytes(b"".join(opening.to_line() for opening in sound))
-                # The damaged file is kept under another name before the sound lines take its place.
+                # The damaged file is kept under another name before the sound lines replace it.
                 os.replace(self._path, self._path.with_suffix(".damaged"))
                 os.replace(draft, self._path)
         self.import_lines(data)
@@ -264,51 +249,47 @@ def _parse_sound(data: bytes) -> Iterator[TaskOpening]:
                 yield TaskOpening.from_line(line)
 
 
-def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
+def _select_effective(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
     """Yield the openings that count: opened tasks, and those that undecided runs reserved."""
     openings = list(openings)
     decided = {opening.opener for opening in openings if opening.state is OpeningState.DECIDED}
     for opening in openings:
-        if opening.state is OpeningState.OPENED or (
-            opening.state is OpeningState.RESERVED and opening.opener not in decided
-        ):
+        is_reserved = opening.state is OpeningState.RESERVED and opening.opener not in decided
+        if opening.state is OpeningState.OPENED or is_reserved:
             yield opening
 
 
 def _is_same(first: TextSketch, second: TextSketch) -> bool:
-    """Return whether a test that opened one text opened the other: nearly equal, or one within the
-    other.
-    """
+    """Return whether two texts count as one task: nearly equal, or one within the other."""
     return first.is_near(second) or first.is_within(second)
 
 
-def _openers(
+def _find_openers(
     openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]
 ) -> list[set[tuple[str, str]]]:
     """Return for each text the runs and finalists that opened it or nearly the same text."""
     # Equal words are found by their hash. Only texts that share a triple are compared, because a
-    # library has thousands.
+    # library may have thousands of texts.
     by_words: dict[str, set[tuple[str, str]]] = defaultdict(set)
     by_sketch: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
-    for opening in _in_force(openings):
+    for opening in _select_effective(openings):
         for sketch in opening.sketches:
             for name in sketch.names:
                 by_words[name].add(opening.opener)
             if sketch.triples or sketch.shape:
                 by_sketch[sketch].add(opening.opener)
-    having: dict[int, list[TextSketch]] = defaultdict(list)
+    by_triple: dict[int, list[TextSketch]] = defaultdict(list)
     for sketch in by_sketch:
         for triple in (*sketch.triples, *sketch.shape):
-            having[triple].append(sketch)
-    found = []
+            by_triple[triple].append(sketch)
+    openers_of_each = []
     for sketch in sketches:
         openers = set().union(*(by_words.get(name, ()) for name in sketch.names))
-        shared = {
-            other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())
-        }
+        triples = (*sketch.triples, *sketch.shape)
+        shared = {other for triple in triples for other in by_triple.get(triple, ())}
         for other in shared:
             # A comparison is skipped where its openers are counted already.
             if not by_sketch[other] <= openers and _is_same(sketch, other):
                 openers |= by_sketch[other]
-        found.append(openers)
-    return found
+        openers_of_each.append(openers)
+    return openers_of_each

@@ -27,11 +27,11 @@ from evolvable_store import parse_document, path_problem
 from evolvable_store.errors import InvalidResource
 
 AUTO_SPLIT = "auto"
-"""The split of a task that names none: it is dealt out by its id."""
+"""The split of a task that names none: its id decides the split."""
 
 
 def read_record(record: Any) -> tuple[Task | None, list[str]]:
-    """Return the task of a JSON value, or None and everything that is wrong with it.
+    """Return the task of a JSON value, or None and all its faults.
 
     Its split and its digest follow from the whole task set. Until then it belongs to the test,
     which is shown to nobody.
@@ -45,17 +45,17 @@ def read_record(record: Any) -> tuple[Task | None, list[str]]:
         return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
     record = _upgrade_candidate(record)
     # In the order of the fields, so that the same record gives the same messages.
-    faults = sorted(_validator().iter_errors(record), key=lambda error: error.json_path)
+    faults = sorted(_make_validator().iter_errors(record), key=lambda error: error.json_path)
     problems = [_describe_fault(error.json_path, error.message) for error in faults]
     if problems:
         return None, problems
     task = _make_task(record)
+    scorer = ""
     # A task that was not reviewed may still lack its scorer. A check of the task set refuses it.
-    scorer = (
-        argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in record else ""
-    )
-    seen = _folder_problem(task.public.files, "public.files") if task.public else ""
-    problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
+    if task.reviewed or "scorer" in record:
+        scorer = argument_problem(task.scorer, task.expected)
+    public = _find_folder_problem(task.public.files, "public.files") if task.public else ""
+    problems = list(filter(None, (scorer, _find_folder_problem(task.files), public)))
     return (None if problems else task), problems
 
 
@@ -67,34 +67,34 @@ def _upgrade_candidate(record: Mapping[str, Any]) -> Mapping[str, Any]:
     if set(record) != _CANDIDATE_FIELDS or not isinstance(record["session"], str):
         return record
     more = {
-        "id": f"session-{_digest(record)[:12]}",
+        "id": f"session-{_hash_json(record)[:12]}",
         "source": f"session:{'-'.join(record['session'].split()) or 'unknown'}",
     }
     return {name: value for name, value in record.items() if name != "session"} | more
 
 
 @cache
-def _validator() -> Any:
-    from jsonschema import Draft202012Validator  # late, because its import is slow
+def _make_validator() -> Any:
+    # Late, because its import is slow.
+    from jsonschema import Draft202012Validator
 
     return Draft202012Validator(load_schema(Path(__file__).with_name("task.schema.json")))
 
 
 def _make_task(record: Mapping[str, Any]) -> Task:
     scorer = record.get("scorer", "numeric_strict")
-    spec = (
-        ScorerSpec(scorer)
-        if isinstance(scorer, str)
-        else ScorerSpec(scorer["type"], scorer.get("args", {}))
-    )
+    if isinstance(scorer, str):
+        spec = ScorerSpec(scorer)
+    else:
+        spec = ScorerSpec(scorer["type"], scorer.get("args", {}))
     return Task(
         record["id"],
         record["prompt"],
         spec,
-        # Until the splits are dealt: a task whose split is unknown must not be shown.
+        # Until the splits are assigned: a task whose split is unknown must not be shown.
         Split.TEST,
         "",
-        expected=_expected_text(record.get("expected")),
+        expected=_format_expected(record.get("expected")),
         category=" ".join(record.get("category", "other").split()),
         files=(record.get("files") or "").strip("/") or None,
         setup=tuple(tuple(command) for command in record.get("setup", [])),
@@ -114,24 +114,22 @@ def _make_public_check(record: Mapping[str, Any]) -> PublicCheck:
     return PublicCheck(tuple(record["argv"]), folder, float(record.get("timeout_s", 10.0)))
 
 
-def _expected_text(value: Any) -> str | None:
+def _format_expected(value: Any) -> str | None:
     """Return the expected answer as a text; another value as its JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _folder_problem(path: str | None, field: str = "files") -> str:
+def _find_folder_problem(path: str | None, field: str = "files") -> str:
     reason = path_problem(path) if path is not None else ""
-    return (
-        f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}"
-        if reason
-        else ""
-    )
+    if not reason:
+        return ""
+    return f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}"
 
 
 def _describe_fault(where: str, message: str) -> str:
-    """Return a fault of the schema as a sentence about a field, without the whole value in it."""
+    """Return a fault of the schema as a sentence about a field, with a long value cut."""
     field = where.removeprefix("$").lstrip(".")
     short = message if len(message) <= 160 else f"...{message[-150:]}"
     hint = ""
@@ -144,7 +142,7 @@ LINES = "tasks.jsonl"
 FOLDER = "tasks/"
 ENVIRONMENT_FILE = "ENVIRONMENT.md"
 ALIKE = "alike"
-"""The field of ENVIRONMENT.md with a person's word on tasks that read alike."""
+"""The field of ENVIRONMENT.md with a person's answer on tasks that read alike."""
 
 _RECORD, _PROMPT, _WORKSPACE = "task.json", "prompt.md", "files"
 _EXPECTED = ("expected.txt", "expected.json")
@@ -155,7 +153,7 @@ Written = tuple[str, Any]
 
 
 class InvalidTaskSet(InvalidResource):
-    """Files that are no task set. `problems` holds every reason."""
+    """The files are no task set. `problems` has every reason."""
 
 
 def read_taskset(
@@ -170,8 +168,8 @@ def read_taskset(
 
     Such a folder has `task.json` with the record, or a part of it: the prompt may be in
     `prompt.md`, the expected answer in `expected.txt` or `expected.json`, and the files of the
-    workspace below `files/`. Tasks that name no split are dealt out by `ratios`. alike: a person's
-    word on tasks that read alike; None: the word in the files. Raises InvalidTaskSet.
+    workspace below `files/`. ratios: of the splits of tasks that name none. alike: a person's
+    answer on tasks that read alike; None: the answer in the files. Raises InvalidTaskSet.
     """
     problems: list[str] = []
     tasks: list[Task] = []
@@ -180,20 +178,22 @@ def read_taskset(
         task, faults = read_record(record)
         problems += [f"{where}: {fault}" for fault in faults]
         if task is not None:
-            problems += [f"{where}: {fault}" for fault in _workspace_problems(task.files, files)]
+            problems += [
+                f"{where}: {fault}" for fault in _find_workspace_problems(task.files, files)
+            ]
             if task.public:
-                seen = _workspace_problems(task.public.files, files, "public.files")
-                problems += [f"{where}: {fault}" for fault in seen]
+                public = _find_workspace_problems(task.public.files, files, "public.files")
+                problems += [f"{where}: {fault}" for fault in public]
             tasks.append(task)
             if not is_unassigned(record):
                 named_splits[task.id] = Split(record["split"])
-    problems += _duplicate_ids(task.id for task in tasks)
+    problems += _find_duplicate_ids(task.id for task in tasks)
     if not tasks and not problems:
         problems.append("it has no tasks")
     if problems:
         raise InvalidTaskSet(name, problems)
-    record = read_alike(name, files) if alike is None else alike
-    return _assemble(name, files, tasks, named_splits, ratios or SplitRatios(), record)
+    answer = read_alike(name, files) if alike is None else alike
+    return _assemble(name, files, tasks, named_splits, ratios or SplitRatios(), answer)
 
 
 def is_unassigned(record: Mapping[str, object]) -> bool:
@@ -202,25 +202,22 @@ def is_unassigned(record: Mapping[str, object]) -> bool:
 
 
 def task_folders(files: Mapping[str, bytes]) -> list[str]:
-    """Return the names of the folders that hold a task each."""
-    return sorted(
-        {path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2}
-    )
+    """Return the names of the folders of tasks."""
+    below = [path for path in files if path.startswith(FOLDER) and path.count("/") >= 2]
+    return sorted({path.split("/")[1] for path in below})
 
 
 def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
-    """Return the files that a command scorer may need: all but the workspaces' and the tasks
-    themselves.
-    """
-    return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
+    """Return the files that a command scorer may need: all but workspaces and records of tasks."""
+    return _select_scorer_files(taskset.files, [task.files for task in taskset.tasks])
 
 
 def holds_task(path: str) -> bool:
-    """Return whether the file at this path is a part of a task's record, and may hold its expected
-    answer.
-    """
+    """Return whether the file at this path is a part of a record, and may have expected answers."""
+    if path == LINES:
+        return True
     parts = path.split("/")
-    return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
+    return path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE)
 
 
 def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[Written]:
@@ -236,9 +233,9 @@ def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[W
     if not names:
         problems.append(f"it has neither {LINES} nor a folder {FOLDER}ID/ with {_RECORD}")
     for name in names:
-        found = _read_folder(name, files, problems)
-        if found is not None:
-            yield f"{FOLDER}{name}", found
+        record = _read_folder(name, files, problems)
+        if record is not None:
+            yield f"{FOLDER}{name}", record
 
 
 def split_lines(text: str) -> list[str]:
@@ -276,17 +273,14 @@ def _read_folder(
             fields |= record
         # The record wins over the files beside it.
         if f"{place}{_PROMPT}" in files:
-            fields.setdefault(
-                "prompt",
-                files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip(),
-            )
+            prompt = files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip()
+            fields.setdefault("prompt", prompt)
         for path in _EXPECTED:
             if place + path in files:
                 text = files[place + path].decode("utf-8-sig")
-                fields.setdefault(
-                    "expected",
-                    parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n"),
-                )
+                is_json = path.endswith(".json")
+                expected = parse_strict_json(text) if is_json else text.removesuffix("\n")
+                fields.setdefault("expected", expected)
     except (ValueError, RecursionError) as error:
         problems.append(f"{place.rstrip('/')}: it cannot be read ({error})")
         return None
@@ -295,7 +289,7 @@ def _read_folder(
     return fields
 
 
-def _workspace_problems(
+def _find_workspace_problems(
     folder: str | None, files: Mapping[str, bytes], field: str = "files"
 ) -> Iterator[str]:
     below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
@@ -308,14 +302,13 @@ def _workspace_problems(
         )
 
 
-def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
-    seen: set[str] = set()
+def _find_duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
+    earlier: set[str] = set()
     for id_ in ids:
         # Ids name workspaces and reports, also on file systems that ignore case.
-        # Workspaces and reports are named by them, also where case makes no difference.
-        if id_.casefold() in seen:
+        if id_.casefold() in earlier:
             yield f"two tasks have the id {id_}"
-        seen.add(id_.casefold())
+        earlier.add(id_.casefold())
 
 
 def _assemble(
@@ -327,49 +320,41 @@ def _assemble(
     alike: str,
 ) -> TaskSet:
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    scorers = _digest(
-        sorted(
-            (path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])
-        )
-    )
-    contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
-    found = find_kinds(tasks, files, alike)
-    groups, sizes, kinds = (
-        found.groups,
-        Counter(found.groups.values()),
-        Counter(found.kinds.values()),
-    )
-    splits = _deal(tasks, groups, named_splits, ratios)
+    scorer_paths = _select_scorer_files(files, [task.files for task in tasks])
+    scorers = _hash_json(sorted((path, hashes[path]) for path in scorer_paths))
+    contents = {task.id: _list_task_content(task, hashes, scorers) for task in tasks}
+    kinds = find_kinds(tasks, files, alike)
+    splits = _assign_splits(tasks, kinds.groups, named_splits, ratios)
     if not {Split.VAL, Split.TEST} <= set(splits.values()):
         # With a few templates every split gets some of each: a run can compare, and claims nothing
         # of other tasks.
-        splits = _deal(
-            tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named_splits, ratios
-        )
-    # A group of one is no group.
-    named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
+        groups = find_kinds(tasks, files, Alike.ONLY_WORDS).groups
+        splits = _assign_splits(tasks, groups, named_splits, ratios)
+    group_names, kind_names = _drop_single(kinds.groups), _drop_single(kinds.kinds)
     assembled = tuple(
         replace(
             task,
             split=splits[task.id],
-            digest=_digest(contents[task.id]),
-            group=named_groups[task.id],
-            kind=found.kinds[task.id] if kinds[found.kinds[task.id]] > 1 else "",
+            digest=_hash_json(contents[task.id]),
+            group=group_names[task.id],
+            kind=kind_names[task.id],
         )
         for task in tasks
     )
     # Sorted, so that the order of lines makes no difference.
-    test = _digest(sorted(task.digest for task in assembled if task.split is Split.TEST))
-    whole = _digest(
-        [
-            sorted((t.id, t.digest, t.split, t.weight, t.category) for t in assembled),
-            sorted(hashes.items()),
-        ]
-    )
+    test = _hash_json(sorted(task.digest for task in assembled if task.split is Split.TEST))
+    rows = [(task.id, task.digest, task.split, task.weight, task.category) for task in assembled]
+    whole = _hash_json([sorted(rows), sorted(hashes.items())])
     return TaskSet(name, assembled, dict(files), whole, test, alike)
 
 
-def _deal(
+def _drop_single(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the names by id, '' for a name that only one id has: a group of one is no group."""
+    sizes = Counter(names.values())
+    return {id_: name if sizes[name] > 1 else "" for id_, name in names.items()}
+
+
+def _assign_splits(
     tasks: Sequence[Task],
     groups: Mapping[str, str],
     named_splits: Mapping[str, Split],
@@ -379,21 +364,15 @@ def _deal(
 
     Tasks of a group are in one split, except where their lines name one.
     """
-    requests = [
-        SplitRequest(
-            t.id,
-            t.category,
-            groups[t.id],
-            named_splits.get(t.id),
-            t.source,
-        )
-        for t in tasks
-    ]
+    requests = []
+    for task in tasks:
+        split = named_splits.get(task.id)
+        requests.append(SplitRequest(task.id, task.category, groups[task.id], split, task.source))
     return assign_splits(requests, ratios)
 
 
 def read_alike(name: str, files: Mapping[str, bytes]) -> str:
-    """Return a person's word on tasks that read alike, as `Alike` has it, '' for none.
+    """Return a person's answer on tasks that read alike, a value of `Alike`, '' for none.
 
     Raises InvalidTaskSet.
     """
@@ -401,28 +380,30 @@ def read_alike(name: str, files: Mapping[str, bytes]) -> str:
     try:
         alike = parse_document(about).fields.get(ALIKE) if about is not None else None
     except InvalidResource:
-        return ""  # no environment of a library, which refuses such a head itself
+        # The files are of no library, which would refuse such a head itself.
+        return ""
     if alike is None:
         return ""
     if alike not in list(Alike):
-        raise InvalidTaskSet(
-            name,
-            [f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"],
-        )
+        problem = f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"
+        raise InvalidTaskSet(name, [problem])
     return str(alike)
 
 
-def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
-    """Return everything that decides what the task is, without the known answers in the scorer's
-    arguments.
-    """
+def _list_task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
+    """Return everything that the digest of a task covers, which known answers are not."""
     start = f"{task.files}/"
+    own_hashes = [
+        (path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)
+    ]
     public: dict[str, Any] = {}
-    if task.public:  # so that the digest of a task without a public check stays as it was
-        seen = sorted(
-            (path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/")
+    # Without a public check there is no key, so that digests of older versions stay the same.
+    if task.public:
+        place = f"{task.public.files}/"
+        public_hashes = sorted(
+            (path, sha) for path, sha in hashes.items() if path.startswith(place)
         )
-        public = {"public": [task.public.argv, task.public.timeout_s, seen]}
+        public = {"public": [task.public.argv, task.public.timeout_s, public_hashes]}
     return {
         **public,
         "prompt": task.prompt,
@@ -431,17 +412,15 @@ def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[s
         "scorer_files": scorers if task.scorer.type == "command" else "",
         "expected": task.expected,
         # Relative to the folder: a renamed workspace is the same task.
-        "files": sorted(
-            (path.removeprefix(start), sha)
-            for path, sha in hashes.items()
-            if path.startswith(start)
-        ),
+        "files": sorted(own_hashes),
         "setup": task.setup,
         "timeout_s": task.timeout_s,
     }
 
 
-def _scorer_files(files: Mapping[str, bytes], workspaces: Iterable[str | None]) -> dict[str, bytes]:
+def _select_scorer_files(
+    files: Mapping[str, bytes], workspaces: Iterable[str | None]
+) -> dict[str, bytes]:
     starts = tuple(f"{folder}/" for folder in workspaces if folder is not None)
     return {
         path: data
@@ -450,6 +429,6 @@ def _scorer_files(files: Mapping[str, bytes], workspaces: Iterable[str | None]) 
     }
 
 
-def _digest(value: Any) -> str:
+def _hash_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

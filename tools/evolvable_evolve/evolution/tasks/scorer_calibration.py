@@ -28,7 +28,7 @@ _MAX_IDS = 5  # tasks that a remark names
 
 
 class IssueLevel(StrEnum):
-    """How much a remark matters: after the first kind nothing is spent on the task set."""
+    """The level of a remark: with a remark of the first level, nothing is spent on the task set."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -79,9 +79,8 @@ def format_tasks(ids: Sequence[str]) -> str:
     return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks ({format_ids(ids)})"
 
 
-# The others take microseconds.
 SLOW_SCORERS = ("command", "regex", "judge")
-"""Scorers that start a process or ask a model: they are tried on a few tasks, the others on all."""
+"""Scorers that start a process or ask a model: they are tried on a few tasks, others on all."""
 
 MIN_TRIED_TASKS = 3
 """Tasks without known answers of their own on which a slow scorer is tried."""
@@ -102,7 +101,7 @@ _GUESSES = 4
 class KnownAnswer:
     """An output with files that a run would have left in the workspace, and whether it is good.
 
-    assumed: it is a bare expected answer, given to a command whose outputs may have another form.
+    assumed: it is a bare expected answer of a command whose outputs may have another form.
     """
 
     output: str
@@ -113,7 +112,13 @@ class KnownAnswer:
 
 @dataclass(slots=True)
 class _CalibrationCounts:
-    """Findings on the tasks of one scorer."""
+    """Findings on the tasks of one scorer, as ids of tasks.
+
+    good_low: a good answer below 1. no_output: the expected answer is no output. bad_high: a bad
+    answer with 1. unsteady: two scores of one answer differ. guessed: a list of guesses passes.
+    trouble: with the error of the scorer. good, bad: the numbers of scored answers. shapes: for
+    each good answer, whether only its shape was checked.
+    """
 
     good_low: list[str] = field(default_factory=list)
     no_output: list[str] = field(default_factory=list)
@@ -127,46 +132,44 @@ class _CalibrationCounts:
 
 
 async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[TaskSetIssue]:
-    """Return what is wrong with the scorers: each gets known answers, and each answer twice.
+    """Return the faults of the scorers: each gets known answers, and each answer twice.
 
-    scoring: what they run with, without the files of the task set.
+    scoring: its host and judge, without the files of the task set.
     """
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         # A task that waits for its review may have a scorer that is not finished.
         if task.reviewed:
-            groups[_scorer_group(task)].append(task)
+            groups[_name_scorer_group(task)].append(task)
     remarks: list[TaskSetIssue] = []
     scoring = replace(scoring, files=scorer_files(taskset))
     for name, own in groups.items():
         # A judge is calibrated by the run itself, with its own model.
         if own[0].scorer.type == "judge":
-            remarks += _judge_issues(own, scoring.judge)
+            remarks += _find_judge_issues(own, scoring.judge)
             continue
         # Another task's answer is a plausible wrong one.
         others = sorted({task.expected for task in own if task.expected})
         places = asyncio.Semaphore(MAX_CONCURRENT)
-        seen = await asyncio.gather(
-            *(
-                _try_scorer(taskset, task, _known_answers(task, others), scoring, places)
-                for task in _choose_tasks(own)
-            )
-        )
-        remarks += _scorer_issues(name, own, _sum_counts(seen))
+        trials = [
+            _try_scorer(taskset, task, _list_known_answers(task, others), scoring, places)
+            for task in _choose_tasks(own)
+        ]
+        counts = _sum_counts(await asyncio.gather(*trials))
+        remarks += _find_scorer_issues(name, own, counts)
     return remarks
 
 
-def _scorer_group(task: Task) -> str:
-    """Return the name of the scorer that a task shares with others: its type, and for commands and
-    judges which.
+def _name_scorer_group(task: Task) -> str:
+    """Return the name of the scorer that a task shares with others.
+
+    It is the type, with the command of a command scorer, or the rubric of a judge.
     """
     command = "name" if "name" in task.scorer.args else "argv"
-    which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
-    return (
-        f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}"
-        if which
-        else task.scorer.type
-    )
+    argument = {"command": command, "judge": "rubric"}.get(task.scorer.type)
+    if not argument:
+        return task.scorer.type
+    return f"{task.scorer.type} {json.dumps(task.scorer.args.get(argument))}"
 
 
 def _choose_tasks(own: Sequence[Task]) -> list[Task]:
@@ -177,61 +180,45 @@ def _choose_tasks(own: Sequence[Task]) -> list[Task]:
     ]
     others = [task for task in own if task not in with_samples]
     # Tasks with known answers first: they tell more than assumed ones.
-    return (
-        with_samples[:MAX_TRIED_TASKS]
-        + others[
-            : max(
-                0,
-                MIN_TRIED_TASKS - len(with_samples),
-            )
-        ]
-    )
+    missing = max(0, MIN_TRIED_TASKS - len(with_samples))
+    return with_samples[:MAX_TRIED_TASKS] + others[:missing]
 
 
-def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
-    """Yield the known answers of a task: those in its arguments, its expected answer, and some that
-    must be wrong.
-    """
+def _list_known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
+    """Yield the known answers of a task: its samples, its expected answer, and wrong answers."""
     args = task.scorer.args
     for side in ("good", "bad"):
-        yield from (
-            parse_known_answer(sample, side == "good") for sample in sample_list(args.get(side))
-        )
+        for sample in sample_list(args.get(side)):
+            yield parse_known_answer(sample, side == "good")
     # Without a pattern of its own, the expected answer is the pattern and no output.
     is_answer = task.scorer.type != "regex" or "pattern" in args
     assumed = task.scorer.type == "command"
     if task.expected and is_answer and not args.get("good"):
-        yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
+        yield KnownAnswer(_tag_answer(task, task.expected), {}, True, assumed)
     # Where files are scored and not the text, two wrong texts are the same wrong answer.
     by_files = any(not isinstance(sample, str) for sample in sample_list(args.get("good")))
-    yield from (
-        KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None]
-    )
+    for text in _WRONG[:1] if by_files else _WRONG:
+        yield KnownAnswer(_tag_answer(task, text), {}, False)
     other = next((text for text in others if _differs(text, task.expected)), None)
     if other is not None and is_answer:
-        yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
+        yield KnownAnswer(_tag_answer(task, other), {}, False, assumed)
 
 
 def parse_known_answer(sample: Any, good: bool) -> KnownAnswer:
-    """Return a known answer in the arguments of a scorer: an output, or an object with output and
-    files.
-    """
+    """Return the known answer of an argument: an output, or an object with output and files."""
     if isinstance(sample, str):
         return KnownAnswer(sample, {}, good)
     files = {str(path): str(text).encode() for path, text in (sample.get("files") or {}).items()}
     return KnownAnswer(str(sample.get("output", "")), files, good)
 
 
-def _as_answer(task: Task, text: str) -> str:
-    return (
-        f"<FINAL_ANSWER>{text}</FINAL_ANSWER>"
-        if task.scorer.args.get("answer") == "tagged"
-        else text
-    )
+def _tag_answer(task: Task, text: str) -> str:
+    is_tagged = task.scorer.args.get("answer") == "tagged"
+    return f"<FINAL_ANSWER>{text}</FINAL_ANSWER>" if is_tagged else text
 
 
 def _differs(text: str, expected: str | None) -> bool:
-    """Return whether two answers surely differ: neither is a part of the other."""
+    """Return whether two answers certainly differ: neither is a part of the other."""
     first, second = (" ".join((each or "").casefold().split()) for each in (text, expected))
     return bool(first) and first not in second and second not in first
 
@@ -243,45 +230,44 @@ async def _try_scorer(
     scoring: TaskSetScorer,
     places: asyncio.Semaphore,
 ) -> _CalibrationCounts:
-    seen = _CalibrationCounts()
+    counts = _CalibrationCounts()
     async with places:
         for known_answer in known_answers:
             try:
                 # Twice, because a scorer with chance in it makes every comparison worthless.
-                first, second = [
-                    await score_known_answer(taskset, task, known_answer, scoring) for _ in range(2)
-                ]
+                first = await score_known_answer(taskset, task, known_answer, scoring)
+                second = await score_known_answer(taskset, task, known_answer, scoring)
             except (ScorerError, WorkspaceError) as error:
                 # The bare expected answer may have another form than the command's outputs.
                 if known_answer.assumed and isinstance(error, ScorerError):
-                    seen.no_output += [task.id] if known_answer.good else []
+                    if known_answer.good:
+                        counts.no_output.append(task.id)
                     continue
-                seen.trouble.append((task.id, error.text))
+                counts.trouble.append((task.id, error.text))
                 # After a fault of the scorer its further scores say nothing.
-                return seen
-            _count_scores(seen, task.id, known_answer, first, second)
+                return counts
+            _count_scores(counts, task.id, known_answer, first, second)
         if await _accepts_guesses(task):
-            seen.guessed.append(task.id)
-    return seen
+            counts.guessed.append(task.id)
+    return counts
 
 
 def _count_scores(
-    seen: _CalibrationCounts, id_: str, known_answer: KnownAnswer, first: Score, second: Score
+    counts: _CalibrationCounts, id_: str, known_answer: KnownAnswer, first: Score, second: Score
 ) -> None:
     if (first.value, first.checks) != (second.value, second.checks):
-        seen.unsteady.append(id_)
+        counts.unsteady.append(id_)
     if known_answer.good:
-        seen.good += 1
-        seen.shapes.append(
-            bool(first.checks) and all(check.kind == "shape" for check in first.checks)
-        )
-        # A slip below 1 for a good answer makes every pass rate too low.
+        counts.good += 1
+        only_shapes = all(check.kind == "shape" for check in first.checks)
+        counts.shapes.append(bool(first.checks) and only_shapes)
+        # A score below 1 for a good answer makes every pass rate too low.
         if first.value < 1:
-            seen.good_low.append(id_)
+            counts.good_low.append(id_)
     else:
-        seen.bad += 1
+        counts.bad += 1
         if first.value >= 1:
-            seen.bad_high.append(id_)
+            counts.bad_high.append(id_)
 
 
 def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
@@ -308,47 +294,47 @@ async def score_known_answer(
 
 
 async def _accepts_guesses(task: Task) -> bool:
-    """Return whether a list of guesses passes: the right answer after wrong ones of the
-    same form.
-    """
+    """Return whether a list of guesses passes, with the right answer after wrong ones."""
     if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
         return False
-    hedged = "; ".join(
-        [*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected]
-    )
-    return (await TaskSetScorer()(task, Rollout(_as_answer(task, hedged)))).value >= 1
+    wrong = [f"{number}{task.expected}" for number in range(1, _GUESSES)]
+    guesses = "; ".join([*wrong, task.expected])
+    score = await TaskSetScorer()(task, Rollout(_tag_answer(task, guesses)))
+    return score.value >= 1
 
 
-def _scorer_issues(
-    name: str, own: Sequence[Task], seen: _CalibrationCounts
+def _find_scorer_issues(
+    name: str, own: Sequence[Task], counts: _CalibrationCounts
 ) -> Iterator[TaskSetIssue]:
     kind = own[0].scorer.type
-    for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
+    for id_, why in counts.trouble[:MIN_TRIED_TASKS]:
         yield make_issue("scorer-trouble", [id_], why=why)
-    found = {
-        "scorer-unsteady": seen.unsteady,
-        "good-not-1": seen.good_low,
-        "bad-is-1": seen.bad_high,
+    by_rule = {
+        "scorer-unsteady": counts.unsteady,
+        "good-not-1": counts.good_low,
+        "bad-is-1": counts.bad_high,
     }
-    for rule, ids in found.items():
+    for rule, ids in by_rule.items():
         if ids:
             yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
     # With trouble the missing scores are explained already.
-    if seen.no_output and not seen.trouble:
-        yield make_issue("expected-is-no-output", seen.no_output, kind=kind)
-    elif not seen.trouble and not (seen.good and seen.bad):
-        yield make_issue("no-known", side="bad" if seen.good else "good", name=name, kind=kind)
+    if counts.no_output and not counts.trouble:
+        yield make_issue("expected-is-no-output", counts.no_output, kind=kind)
+    elif not counts.trouble and not (counts.good and counts.bad):
+        yield make_issue("no-known", side="bad" if counts.good else "good", name=name, kind=kind)
     patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
-    if seen.shapes and all(seen.shapes):
+    if counts.shapes and all(counts.shapes):
         yield make_issue("shape-only", name=name)
     # One pattern for all tasks is passed by one answer for all tasks.
     elif kind == "regex" and len(own) > 1 and len(patterns) == 1:
         yield make_issue("one-pattern", count=len(own))
-    if seen.guessed:
-        yield make_issue("guesses-pass", seen.guessed)
+    if counts.guessed:
+        yield make_issue("guesses-pass", counts.guessed)
 
 
-def _judge_issues(own: Sequence[Task], judge: scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
+def _find_judge_issues(
+    own: Sequence[Task], judge: scorers.JudgeScorer | None
+) -> Iterator[TaskSetIssue]:
     counts = {
         side: sum(len(sample_list(task.scorer.args.get(side))) for task in own)
         for side in ("good", "bad")

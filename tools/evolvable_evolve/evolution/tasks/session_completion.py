@@ -1,8 +1,7 @@
-"""Complete the tasks of sessions from each other, so that the check of their task set has nothing
-to refuse.
+"""Complete the tasks of sessions from each other, so that the check accepts their task set.
 
-A judge begins with one good and one bad answer, and its calibration needs more; tasks of one
-project are one category only where several sessions have them. Pure functions; no model is asked,
+A task for a judge has one good and one bad answer, and the calibration needs more. Tasks of one
+project are one category only where several sessions have them. Pure functions: no model is asked,
 nothing is run.
 """
 
@@ -25,7 +24,7 @@ _MIN_MEMBERS = 2  # groups of tasks from which on a project is a category
 
 @dataclass(frozen=True, slots=True)
 class JudgedTask:
-    """A task that a judge scores, with its known answers and the sessions that they are from."""
+    """A task that a judge scores, with its known answers and their sessions."""
 
     task: SessionTask
     good: tuple[str, ...]
@@ -34,9 +33,7 @@ class JudgedTask:
 
 
 def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
-    """Return the tasks; those that ask the same and were corrected alike are joined into one with
-    all answers.
-    """
+    """Return the tasks; those with one request and one correction are joined, with all answers."""
     alike: dict[tuple[str, str], list[SessionTask]] = defaultdict(list)
     for task in tasks:
         alike[same_words(task.prompt), same_words(task.correction)].append(task)
@@ -45,14 +42,8 @@ def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
         good = tuple(dict.fromkeys(task.good for task in own))
         # An answer that was accepted once is not a bad one.
         bad = tuple(dict.fromkeys(task.bad for task in own if task.bad not in good))
-        joined.append(
-            JudgedTask(
-                own[0],
-                good,
-                bad,
-                tuple(task.session for task in own),
-            )
-        )
+        sessions = tuple(task.session for task in own)
+        joined.append(JudgedTask(own[0], good, bad, sessions))
     return joined
 
 
@@ -62,12 +53,12 @@ def same_words(text: str) -> str:
 
 
 def complete_bad(tasks: Sequence[JudgedTask], other_bad: int) -> list[JudgedTask]:
-    """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of
-    them.
+    """Return the tasks with answers to other prompts as bad ones, as many as a calibration needs.
 
     other_bad: the number of bad answers that other tasks of the judge have.
     """
-    count, completed = other_bad + sum(len(task.bad) for task in tasks), list[JudgedTask]()
+    count = other_bad + sum(len(task.bad) for task in tasks)
+    completed = list[JudgedTask]()
     for task in tasks:
         wrong = list(_other_answers(task, tasks))[: max(0, MIN_KNOWN_ANSWERS - count)]
         count += len(wrong)
@@ -82,12 +73,10 @@ _OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.
 def complete_from_birth(
     tasks: Sequence[JudgedTask], other_counts: tuple[int, int]
 ) -> list[JudgedTask]:
-    """Return the tasks with their own answers in other words, until a judge has enough of both
-    kinds.
+    """Return the tasks with their own answers in other words, as many as a judge needs.
 
     Words around an answer make it neither right nor wrong, so these are known answers too.
-
-    other_counts: the numbers of good and bad ones that other tasks of the judge have.
+    other_counts: the numbers of good and bad answers that other tasks of the judge have.
     """
     counts = {
         "good": other_counts[0] + sum(len(task.good) for task in tasks),
@@ -100,42 +89,39 @@ def complete_from_birth(
             forms = [form.format(answer) for form in _OPENERS for answer in answers]
             # Only as many as are missing: real answers calibrate better than these.
             more = forms[: max(0, MIN_KNOWN_ANSWERS - counts[side])]
-            own[side], counts[side] = (*answers, *more), counts[side] + len(more)
+            own[side] = (*answers, *more)
+            counts[side] += len(more)
         completed.append(replace(task, good=own["good"], bad=own["bad"]))
     return completed
 
 
 def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[str]:
     """Yield the good answers to prompts that ask for something else: here they are wrong."""
-    own, own_answers = (
-        TextSketch.of(task.task.prompt),
-        {*task.good, *task.bad},
-    )
+    own, own_answers = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
     for other in tasks:
         if other is not task and not own.is_near(TextSketch.of(other.task.prompt)):
             yield from (answer for answer in other.good if answer not in own_answers)
 
 
 def count_known_answers(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
-    """Return how many good and how many bad answers a judge is calibrated with.
-
-    None without a task set.
-    """
+    """Return the numbers of good and bad answers of a judge, both 0 without a task set."""
     samples = known_samples(taskset.tasks).get(rubric, []) if taskset else []
     good = sum(sample.good for sample in samples)
     return good, len(samples) - good
 
 
 def find_refused(taskset: TaskSet, new: Sequence[str]) -> dict[str, str]:
-    """Return some of the new tasks that the check would refuse beside others, each with the reason;
-    {} for no more.
+    """Return new tasks that the check would refuse beside others, with the reason of each.
+
+    They are those of one issue, {} where there is none.
     """
     for issue in find_leaks(taskset):
         if issue.level is IssueLevel.REFUSE and issue.rule in _REFUSED:
             own = [id_ for id_ in new if id_ in issue.tasks]
-            all_new = len(own) == len(issue.tasks)  # where all of them are new, the first can stay
-            if refused := dict.fromkeys(own[all_new:], _REFUSED[issue.rule]):
-                return refused
+            # Where all tasks of the issue are new, the first can stay.
+            refused = own[1:] if len(own) == len(issue.tasks) else own
+            if refused:
+                return dict.fromkeys(refused, _REFUSED[issue.rule])
     return {}
 
 

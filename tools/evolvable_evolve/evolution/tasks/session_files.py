@@ -1,6 +1,4 @@
-"""Make the files of a task that a command checks: the workspace as it was, and the tests as the
-work left them.
-"""
+"""Make the files of a task that a command checks: the old workspace, and the tests of the work."""
 
 import io
 import zipfile
@@ -71,7 +69,7 @@ def command_files(
     record: dict[str, Any] = {"scorer": {"type": "command", "args": {"argv": argv}}}
     record["scorer"]["args"]["good"] = [{"output": "", "files": good}]
     if len(start) > _MAX_PLAIN:
-        files[f"work/{task.id}/{ARCHIVE}"] = _zip(start)
+        files[f"work/{task.id}/{ARCHIVE}"] = _pack(start)
         record["setup"] = [_UNPACK]
     else:
         files |= {f"work/{task.id}/{path}": data for path, data in start.items()}
@@ -81,10 +79,8 @@ def command_files(
 
 
 def _redact_files(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return files without those that hold secrets by their names, and without the secrets in the
-    others.
-    """
-    found = {}
+    """Return files without those that have secrets by their names, with the others redacted."""
+    redacted = {}
     for path, data in files.items():
         name = path.rpartition("/")[2].casefold()
         if name.startswith(_SECRET_FILES) or name.endswith(_SECRET_FILES):
@@ -93,18 +89,18 @@ def _redact_files(library: Library, files: Mapping[str, bytes]) -> dict[str, byt
             text = data.decode()
         except UnicodeDecodeError:
             # Redaction works on text; a binary file is the project's own.
-            found[path] = data
+            redacted[path] = data
         else:
             clean = library.redact(text)
-            found[path] = data if clean == text else clean.encode()
-    return found
+            redacted[path] = data if clean == text else clean.encode()
+    return redacted
 
 
-def _zip(files: Mapping[str, bytes]) -> bytes:
+def _pack(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(files):  # with one date for all: equal files are equal bytes
-            archive.writestr(
-                zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED
-            )
+        for path in sorted(files):
+            # One date for all: equal files are equal bytes.
+            entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
+            archive.writestr(entry, files[path], zipfile.ZIP_DEFLATED)
     return buffer.getvalue()

@@ -1,6 +1,4 @@
-"""Make a task set of the tasks found in sessions, try its scorers, and propose it: a person decides
-in the inbox.
-"""
+"""Make a task set of the tasks found in sessions, try its checks, and propose it to a person."""
 
 import asyncio
 import json
@@ -104,10 +102,10 @@ class FoundSessionTask:
 
 @dataclass(frozen=True)
 class SessionTaskSet:
-    """Outcome of a search for tasks in sessions. left_out: reasons why sessions gave no task, with
-    their numbers. proposal: None without tasks.
+    """Outcome of a search for tasks in sessions.
 
-    shortage: what the task set lacks for its check, '' for nothing.
+    left_out: by reason, the number of sessions and tasks without a task. proposal: None without
+    tasks. shortage: what the task set lacks for its check, '' for nothing.
     """
 
     ref: str
@@ -120,11 +118,11 @@ class SessionTaskSet:
 
 @dataclass
 class SessionDraft:
-    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the
-    version it adds to.
+    """A task set that is not proposed yet: its files and the outcome of the sessions.
 
-    projects: the name of the project that each new task is from, by its id. links: by task, the
-    folders of its project's dependencies: the path in the workspace -> the path on this machine.
+    base: the version that it adds to. projects: by the id of a new task, the name of its project.
+    links: by task, the folders of its project's dependencies: the path in the workspace -> the path
+    on this machine.
     """
 
     ref: Ref
@@ -199,16 +197,16 @@ def draft_from_sessions(
                 judged.append(task)
             else:
                 known_ids.add(task.id)
-                _add(draft, task, command_files(library, task), task.session in learned_sessions)
+                _add_task(
+                    draft, task, command_files(library, task), task.session in learned_sessions
+                )
     _add_judged(draft, judged, learned_sessions)
     _settle(draft)
     return draft
 
 
 def _modified_time(path: Path) -> float:
-    """Return when a file was last written: of several that have the same work, the first has the
-    task.
-    """
+    """Return when a file was last written; of files with the same work, the oldest has the task."""
     try:
         return path.stat().st_mtime
     except (OSError, ValueError):
@@ -218,36 +216,33 @@ def _modified_time(path: Path) -> float:
 def read_trees(
     session: Session, commit_id: str
 ) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
-    """Return the files of the commit that a session began at, and of the one that its work made,
-    None without it.
+    """Return the files of the commit that a session began at, and of the one that it made.
 
-    The first is the commit that the client records, else the parent of the one that was made, else
-    the newest before the session began. Nothing where there is no repository any more. Raises
-    TreeTooLarge.
+    The first is the commit that the client records, else the parent of the made one, else the
+    newest before the session. The second is None without one. Without a repository there are no
+    files. Raises TreeTooLarge.
     """
-    folder = (
-        Path(session.project) if session.project and Path(session.project).is_absolute() else None
-    )
-    if folder is None or not folder.is_dir():
+    folder = Path(session.project or "")
+    if not folder.is_absolute() or not folder.is_dir():
         return {}, None
     commits = list(recent_commits(folder))
-    own = next(
-        (commit for commit in commits if commit_id and commit.id.startswith(commit_id)), None
-    )
+    made = (commit for commit in commits if commit_id and commit.id.startswith(commit_id))
+    own = next(made, None)
     begun = session.commit or (own.parent if own else "")
     # Clients that record no commit: the newest before the session is the best guess.
     if not begun and session.started is not None:
         begun = next((commit.id for commit in commits if commit.at <= session.started), "")
     limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
     tree = commit_files(folder, begun, *limits) if begun else None
-    return tree or {}, commit_files(folder, own.id, *limits) if own and tree is not None else None
+    if own is None or tree is None:
+        return tree or {}, None
+    return tree, commit_files(folder, own.id, *limits)
 
 
 def sessions_behind_proposals(
     library: Library, refs: Sequence[Ref] | None = None
 ) -> frozenset[str]:
-    """Return the sessions whose evidence led to proposals for these resources, by default for any
-    resource.
+    """Return the sessions whose evidence led to proposals for these resources, by default for all.
 
     Proposals for the original of a copy count for the copy.
     """
@@ -255,32 +250,29 @@ def sessions_behind_proposals(
     if refs is None:
         heads = library.store.heads()
         refs = [head.ref.at(None) for head in heads]
-    found: set[str] = set()
+    sessions: set[str] = set()
     for ref in _with_originals(library, refs):
         for proposal in proposals.about(ref):
-            if proposal.grounds is not None:
-                cited = json.loads(proposal.grounds).get("evidence") or ()
-                found |= {
-                    str(citation["session"])
-                    for citation in cited
-                    if isinstance(citation, dict) and "session" in citation
-                }
-                found |= {proposal.session} if proposal.session else set()
-    return frozenset(found)
+            if proposal.grounds is None:
+                continue
+            for citation in json.loads(proposal.grounds).get("evidence") or ():
+                if isinstance(citation, dict) and "session" in citation:
+                    sessions.add(str(citation["session"]))
+            if proposal.session:
+                sessions.add(proposal.session)
+    return frozenset(sessions)
 
 
 def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
-    """Yield resources and those that they are copies of: a copy contains what its
-    original learned.
-    """
-    waiting, seen = list(refs), set[Ref]()
+    """Yield resources and their originals: a copy contains the lessons of its original."""
+    waiting, visited = list(refs), set[Ref]()
     while waiting:
         requested = waiting.pop()
         ref = requested.within(requested.scope or USER_SCOPE).at(None)
         # Copies of copies may form a circle.
-        if ref in seen:
+        if ref in visited:
             continue
-        seen.add(ref)
+        visited.add(ref)
         yield ref
         head = library.store.head_or_none(ref)
         if head is not None and (original := copied_from(library, head)):
@@ -288,7 +280,7 @@ def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
 
 
 def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
-    """Return the ids of the tasks that an environment has already, none where it has no tasks.
+    """Return the ids of the tasks that an environment has already.
 
     Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines
     would hide.
@@ -302,7 +294,7 @@ def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
     return set()
 
 
-def _add(
+def _add_task(
     draft: SessionDraft,
     task: SessionTask,
     content: tuple[dict[str, Any], dict[str, bytes]] | str,
@@ -317,33 +309,33 @@ def _add(
         return
     record, files = content
     head = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
-    if task.kind is CheckKind.EXIT_CODE:  # also over an earlier version of it, which can do less
+    # Also in place of an earlier version of the script, which can do less.
+    if task.kind is CheckKind.EXIT_CODE:
         files = {**files, CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
     split = {"split": str(Split.TRAIN)} if learned else {}
     tags = [str(task.kind), *(["accepted"] if task.accepted else [])]
     about = {"id": task.id, "prompt": task.prompt, "category": OTHER}
     # All tasks of a session are one group: they are dealt to one split.
-    origin = {"tags": tags, "group": _source(task)[:200], "source": _source(task)}
+    origin = {"tags": tags, "group": _make_source(task)[:200], "source": _make_source(task)}
     line = json.dumps({**about, **record, **split, **origin}, ensure_ascii=False)
     lines = draft.files.get(LINES, b"")
     # A person's file may lack its last line break.
     lines += b"\n" if lines and not lines.endswith(b"\n") else b""
-    now = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
-    if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
+    all_files = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
+    if len(all_files) > MAX_FILES or sum(map(len, all_files.values())) > MAX_RESOURCE:
         draft.left_out["the task set is full"] += 1
         return
     # Each task is read at once: one that is no task must not spoil the whole set.
     try:
-        read_taskset(draft.ref.name, now)
+        read_taskset(draft.ref.name, all_files)
     except InvalidTaskSet as error:
         draft.left_out[f"it is no task: {error.problems[0][:120]}"] += 1
         return
-    draft.files = now
-    check = (
-        " ".join((*task.options, *task.argv))
-        if task.argv
-        else f"a judge, by the correction: {task.correction[:200]}"
-    )
+    draft.files = all_files
+    if task.argv:
+        check = " ".join((*task.options, *task.argv))
+    else:
+        check = f"a judge, by the correction: {task.correction[:200]}"
     summary = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
     draft.found.append(FoundSessionTask(*summary, split=split.get("split", "auto")))
     if task.project and (links := find_dependencies(Path(task.project), task.start)):
@@ -351,18 +343,17 @@ def _add(
     draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
 
 
-def _source(task: SessionTask) -> str:
+def _make_source(task: SessionTask) -> str:
     return SESSION_SOURCE + "-".join(task.session.split())
 
 
 def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: frozenset[str]) -> None:
     """Add the tasks that a judge scores, with the answers of all sessions that asked the same."""
     before = draft.taskset if LINES in draft.files else None
-    existing = (
-        {(same_words(task.prompt), same_words(task.expected or "")) for task in before.tasks}
-        if before
-        else set()
-    )
+    existing = {
+        (same_words(task.prompt), same_words(task.expected or ""))
+        for task in (before.tasks if before else ())
+    }
     fresh = [
         task
         for task in tasks
@@ -373,32 +364,27 @@ def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: froz
     # Bad answers of other prompts before the reworded ones: they differ in substance.
     for judged_task in complete_from_birth(complete_bad(join_answers(fresh), counts[1]), counts):
         args = {"rubric": RUBRIC, "good": judged_task.good, "bad": judged_task.bad}
-        record = {
-            "expected": judged_task.task.correction,
-            "scorer": {"type": "judge", "args": args},
-        }
-        _add(draft, judged_task.task, (record, {}), not learned.isdisjoint(judged_task.sessions))
+        scorer = {"type": "judge", "args": args}
+        record = {"expected": judged_task.task.correction, "scorer": scorer}
+        _add_task(
+            draft, judged_task.task, (record, {}), not learned.isdisjoint(judged_task.sessions)
+        )
 
 
 def _settle(draft: SessionDraft) -> None:
-    """Leave out what the check of the task set would refuse, and put the new tasks into
-    categories.
-    """
-    # Leaving a task out can show the next fault.
-    while draft.found and (
-        refused := find_refused(draft.taskset, [found_task.id for found_task in draft.found])
-    ):
+    """Leave out the tasks that the check would refuse, and put the new tasks into categories."""
+    # In a loop: leaving a task out can show the next fault.
+    while draft.found:
+        refused = find_refused(draft.taskset, [found_task.id for found_task in draft.found])
+        if not refused:
+            break
         _leave_out(draft, refused)
     taskset = draft.taskset if draft.found else None
-    judged = (
-        [
-            task.id
-            for task in taskset.tasks
-            if task.scorer.type == "judge" and task.id in draft.projects
-        ]
-        if taskset
-        else []
-    )
+    judged = [
+        task.id
+        for task in (taskset.tasks if taskset else ())
+        if task.scorer.type == "judge" and task.id in draft.projects
+    ]
     count = min(count_known_answers(taskset, RUBRIC))
     if judged and count < MIN_KNOWN_ANSWERS:
         why = (
@@ -408,7 +394,7 @@ def _settle(draft: SessionDraft) -> None:
         _leave_out(draft, dict.fromkeys(judged, why))
     if draft.found:
         categories = choose_categories(draft.taskset, draft.projects)
-        _write_lines(draft, [_in_category(line, categories) for line in _lines(draft)])
+        _write_lines(draft, [_in_category(line, categories) for line in _read_lines(draft)])
 
 
 def _in_category(line: str, categories: Mapping[str, str]) -> str:
@@ -419,12 +405,9 @@ def _in_category(line: str, categories: Mapping[str, str]) -> str:
     return json.dumps(record | {"category": categories[record["id"]]}, ensure_ascii=False)
 
 
-def _lines(draft: SessionDraft) -> list[str]:
-    return [
-        line
-        for line in split_lines(draft.files.get(LINES, b"").decode("utf-8-sig"))
-        if line.strip()
-    ]
+def _read_lines(draft: SessionDraft) -> list[str]:
+    text = draft.files.get(LINES, b"").decode("utf-8-sig")
+    return [line for line in split_lines(text) if line.strip()]
 
 
 def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
@@ -432,18 +415,17 @@ def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
 
 
 async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
-    """Run the check of each new task on the files before and after the work; leave out checks that
-    do not distinguish them.
+    """Run the check of each new task on the files before and after the work.
 
-    A person has to have approved the commands. Judges are not asked: a run calibrates them before
-    it spends anything.
+    A task whose check does not distinguish them is left out. A person has to have approved the
+    commands. Judges are not asked: a run calibrates them before it spends anything.
     """
     taskset = draft.taskset
     new, places = {found_task.id for found_task in draft.found}, asyncio.Semaphore(MAX_CONCURRENT)
     own = [task for task in taskset.tasks if task.id in new and task.scorer.type == "command"]
     scoring = replace(scoring, files=scorer_files(taskset))
-    found = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
-    refused = {task.id: why for task, why in zip(own, found, strict=True) if why}
+    faults = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
+    refused = {task.id: why for task, why in zip(own, faults, strict=True) if why}
     _leave_out(draft, refused)
     # Without the tasks left out, a judge or a category may lack members.
     _settle(draft)
@@ -459,9 +441,7 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
 async def _try_check(
     taskset: TaskSet, task: Task, scoring: TaskSetScorer, places: asyncio.Semaphore
 ) -> str:
-    """Return why a check is worth nothing here, '' when it fails before the work and passes after
-    it, twice.
-    """
+    """Return the fault of a check, '' when it fails before the work and passes after it, twice."""
     after = parse_known_answer(sample_list(task.scorer.args["good"])[0], good=True)
     before = KnownAnswer("", {}, good=False)
     async with places:
@@ -473,26 +453,19 @@ async def _try_check(
             ]
         except (ScorerError, WorkspaceError):
             return "its check cannot be run here"
-    return (
-        ""
-        if values == [0.0, 1.0, 1.0]
-        else "its check does not tell the files before and after the work apart"
-    )
+    if values == [0.0, 1.0, 1.0]:
+        return ""
+    return "its check does not tell the files before and after the work apart"
 
 
 def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
     """Remove new tasks from a draft and count why. refused: the reason of each, by id."""
     draft.left_out.update(refused.values())
     starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
-    draft.files = {
-        path: data
-        for path, data in draft.files.items()
-        if not starts or not path.startswith(starts)
-    }
-    _write_lines(
-        draft,
-        [line for line in _lines(draft) if json.loads(line)["id"] not in refused],
-    )
+    # `startswith` is false for an empty tuple.
+    draft.files = {path: data for path, data in draft.files.items() if not path.startswith(starts)}
+    lines = [line for line in _read_lines(draft) if json.loads(line)["id"] not in refused]
+    _write_lines(draft, lines)
     draft.found = [found_task for found_task in draft.found if found_task.id not in refused]
     draft.projects = {id_: project for id_, project in draft.projects.items() if id_ not in refused}
 
@@ -512,13 +485,11 @@ def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft)
 
 
 class LearnedFrom(EvolvableError):
-    """A task would choose or test what was learned from its own session."""
+    """A task of val or test is from a session that the program was made from."""
 
 
 def refuse_learned_sessions(library: Library, taskset: TaskSet, refs: Sequence[Ref]) -> None:
-    """Raise LearnedFrom where a task of val or test is from a session that led to a proposal for
-    these resources.
-    """
+    """Raise LearnedFrom where a session of val or test led to a proposal for these resources."""
     own = [
         task
         for task in taskset.tasks
@@ -527,14 +498,13 @@ def refuse_learned_sessions(library: Library, taskset: TaskSet, refs: Sequence[R
     if not own:
         return
     learned = {"-".join(session.split()) for session in sessions_behind_proposals(library, refs)}
-    found = [task for task in own if task.source.removeprefix(SESSION_SOURCE) in learned]
-    if found:
-        names = ", ".join(task.id for task in found[:5]) + (
-            f" and {len(found) - 5} more" if len(found) > 5 else ""
-        )
+    tasks = [task for task in own if task.source.removeprefix(SESSION_SOURCE) in learned]
+    if tasks:
+        more = f" and {len(tasks) - 5} more" if len(tasks) > 5 else ""
+        names = ", ".join(task.id for task in tasks[:5]) + more
         raise LearnedFrom(
-            f"{names} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that "
+            f"{names} {'is' if len(tasks) == 1 else 'are'} in val or test and from sessions that "
             f"led to proposals for {', '.join(map(str, refs))}: what was learned from a session "
             "is not tested on it.",
-            f'Write "split": "train" on {"it" if len(found) == 1 else "them"}.',
+            f'Write "split": "train" on {"it" if len(tasks) == 1 else "them"}.',
         )

@@ -1,5 +1,4 @@
-"""Find tasks in finished sessions: what a person asked for, how the work was checked, and what the
-files were.
+"""Find tasks in finished sessions: the request of a person, the check of the work, and the files.
 
 Deterministic; no model is asked, nothing is run. A session is hostile input: only words that a
 person typed become a prompt, or a fixed sentence with the check; a check is of a known kind, and a
@@ -29,15 +28,13 @@ from evolvable_tools.outcomes import (
 from evolvable_tools.sessions import Session, Span, command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
-"""Characters of a prompt: a shorter one depends on what was said before, a longer one is a pasted
-text.
-"""
+"""Characters of a prompt: a shorter one depends on earlier ones, a longer one is a pasted text."""
 
 MAX_ANSWER = 8_000
 """The most characters of an answer that a judge compares."""
 
 MAX_WINDOWS = 10
-"""The most windows of one session, from a check that fails to the next time that it succeeds."""
+"""The most windows of one session; each is from a check's failure to its next success."""
 
 # Beginnings of a prompt that cannot be understood without the one before it.
 _LEANING = re.compile(
@@ -58,18 +55,16 @@ class CheckKind(StrEnum):
     """A command that failed before the work and succeeded after it, tests above all."""
 
     CORRECTION = "correction"
-    """A judge compares with the correction that the person made and with the answer that they
-    accepted.
-    """
+    """A judge compares with the person's correction and with the answer that they accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTask:
-    """One task of a session. turn: of the prompt. argv: of the check by exit code. accepted: the
-    person accepted it.
+    """One task of a session.
 
+    turn: of the prompt. accepted: the person accepted the work. argv: of the check by exit code.
     options: folder, variables and path of the check. start, end: the files before and after the
-    work. correction, good, bad: of a task that a judge scores.
+    work. correction, good, bad: the texts of a task that a judge scores.
     """
 
     id: str
@@ -98,10 +93,9 @@ class NoTask:
 
 
 ReadTrees = Callable[[Session, str], tuple[Mapping[str, bytes], Mapping[str, bytes] | None]]
-"""Returns the files that a session began with, as far as a repository has them, and those of the
-commit that it made.
+"""Returns the files that a session began with, and those of the commit that it made.
 
-The second argument is that commit, abbreviated, '' where none was made. Raises TreeTooLarge.
+The second argument is the abbreviated id of that commit, '' without one. Raises TreeTooLarge.
 """
 
 
@@ -118,7 +112,7 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
     A prompt is a task where a command or a correction checks the work. Each further window in which
     a check failed and then succeeded is one as well, with a prompt that names the check.
     """
-    # Its prompt is a product's own and no person's.
+    # The prompt of a review is a program's, and no person's.
     if session.reviewing:
         return [NoTask(session.session_id, "it is a review, or watches another session")]
     typed = [span for span in session.spans if span.typed and span.text.strip()]
@@ -128,27 +122,29 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
         return [NoTask(session.session_id, "no person typed anything")]
     # A subagent's calls belong to work that the person did not ask for in these words.
     calls = [call for call in calls_of(session) if call.span.agent is None]
-    runs = list(_check_runs(calls, session.project))
-    found: list[SessionTask] = []
+    runs = list(_list_check_runs(calls, session.project))
+    tasks: list[SessionTask] = []
     reasons: dict[str, None] = {}
     for number, prompt_span in enumerate(typed):
         # The prompt of a fork belongs to the session that it was copied from.
         if prompt_span.copied:
             continue
         work = _Work(session, prompt_span, typed[number + 1 :], calls, runs, trees)
-        task = _checked_task(work) or _corrected_task(session, prompt_span, work.later, calls)
+        task = _find_checked_task(work) or _find_corrected_task(
+            session, prompt_span, work.later, calls
+        )
         if isinstance(task, SessionTask):
-            found.append(task)
+            tasks.append(task)
         else:
             reasons.setdefault(task or "nothing checks the work", None)
         # The files of a window come from the same calls as the prompt.
         if REDACTED not in prompt_span.text:
-            found += _window_tasks(work, isinstance(task, SessionTask), MAX_WINDOWS - len(found))
-    # The most telling reason: that nothing checks the work holds of most prompts.
-    best = next(
-        (why for why in reasons if why != "nothing checks the work"), "nothing checks the work"
-    )
-    return list(found) or [NoTask(session.session_id, best)]
+            prompted, most = isinstance(task, SessionTask), MAX_WINDOWS - len(tasks)
+            tasks += _find_window_tasks(work, prompted, most)
+    # Of most prompts nothing checks the work, so any other reason says more.
+    unchecked = "nothing checks the work"
+    best = next((why for why in reasons if why != unchecked), unchecked)
+    return list(tasks) or [NoTask(session.session_id, best)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,7 @@ class _CheckRun:
         return self.call.span.index
 
 
-def _check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_CheckRun]:
+def _list_check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_CheckRun]:
     for call in calls:
         check = read_check(command_line(call.span.input or {}), project) if call.commands else None
         if check is not None:
@@ -175,7 +171,7 @@ def _check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_Che
 class _Work:
     """The work that one prompt led to.
 
-    later: what the person typed after it. calls, runs: of the whole session.
+    later: the person's later prompts. calls, runs: of the whole session.
     """
 
     session: Session
@@ -191,15 +187,12 @@ class _Work:
 
     def undone_after(self, at: int) -> str:
         """Return how the work up to a place was lost or rejected, '' where it was not."""
-        if any(
-            _takes_back(call) for call in self.calls if call.span.index > at and not call.has_failed
-        ):
+        after = [call for call in self.calls if call.span.index > at and not call.has_failed]
+        if any(map(_is_undo, after)):
             return "the work was taken back later"
-        return (
-            "the person corrected the work afterwards"
-            if self.later and corrects(self.later[0].text)
-            else ""
-        )
+        if self.later and corrects(self.later[0].text):
+            return "the person corrected the work afterwards"
+        return ""
 
     def task(
         self,
@@ -207,9 +200,12 @@ class _Work:
         last: _CheckRun,
         prompt: str,
         tree: Mapping[str, bytes],
-        left: Mapping[str, bytes] | None,
+        committed: Mapping[str, bytes] | None,
     ) -> SessionTask | str:
-        """Return the task whose work is between two places, or why its files are unknown."""
+        """Return the task whose work is between two places, or why its files are unknown.
+
+        tree: the files at the start of the session. committed: the files of the commit of the work.
+        """
         files = FileReplay(self.session.project, tree)
         # Earlier calls as well: they made the files that this work began with.
         for call in self.calls:
@@ -219,19 +215,17 @@ class _Work:
             return files.problem
         start = {**tree, **{path: text.encode() for path, text in files.start.items()}}
         # The commit has the files exactly, and the session only those that it showed.
-        end = (
-            left
-            if left is not None
-            else {**tree, **{path: text.encode() for path, text in files.now.items()}}
-        )
-        if left is None and not files.whole:
-            return "the files that the work changed are not all known"
+        end = committed
+        if end is None:
+            if not files.whole:
+                return "the files that the work changed are not all known"
+            end = {**tree, **{path: text.encode() for path, text in files.now.items()}}
         if start == end:
             return "the work changed no file that is known"
         # A task of the whole prompt keeps the id that it had before windows were found.
         whole = first < self.own[0].at
         return SessionTask(
-            _task_id(self.session, self.prompt_span.turn, "" if whole else str(last.at)),
+            _make_task_id(self.session, self.prompt_span.turn, "" if whole else str(last.at)),
             self.session.session_id,
             self.session.client,
             self.session.project,
@@ -246,7 +240,7 @@ class _Work:
         )
 
 
-def _prompt_problem(text: str, first: bool) -> str:
+def _find_prompt_problem(text: str, first: bool) -> str:
     if REDACTED in text:
         return "the prompt holds a secret, which was taken out"
     if not MIN_PROMPT <= len(text) <= MAX_PROMPT:
@@ -256,50 +250,42 @@ def _prompt_problem(text: str, first: bool) -> str:
     return ""
 
 
-def _task_id(session: Session, turn: int, window: str = "") -> str:
+def _make_task_id(session: Session, turn: int, window: str = "") -> str:
     identity = f"{session.client} {session.session_id} {turn}{f' {window}' if window else ''}"
     return "session-" + hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
-def _checked_task(work: _Work) -> SessionTask | str | None:
-    """Return the task of one prompt whose work a command checked, why it is none, or None without
-    such a check.
+def _find_checked_task(work: _Work) -> SessionTask | str | None:
+    """Return the task of a prompt whose work a command checked, or why it is none.
+
+    Return None without such a check.
     """
     own, prompt_span = work.own, work.prompt_span
     if not own:
-        some = any(
-            _is_check_call(call) for call in work.calls if call.span.turn == prompt_span.turn
-        )
-        return "its check is no single command that can be run alone" if some else None
+        own_calls = [call for call in work.calls if call.span.turn == prompt_span.turn]
+        has_check = any(map(_is_check_call, own_calls))
+        return "its check is no single command that can be run alone" if has_check else None
     # The last run with a known result; a filter may hide that of the very last.
     last = next((run for run in reversed(own) if run.passed is not None), own[-1])
     if last.passed is None:
         return "a filter stands behind its check, and nothing says how the check ended"
     if not last.passed:
         return "its check still fails at the end"
-    # Passing from the start, it may have nothing to do with the work.
-    if not any(
-        run.check == last.check and run.passed is False for run in work.runs if run.at < last.at
-    ):
+    earlier = [run for run in work.runs if run.at < last.at and run.check == last.check]
+    # A check that passed from the start may have nothing to do with the work.
+    if all(run.passed is not False for run in earlier):
         return "its check never failed, so it may say nothing of the work"
-    if why := work.undone_after(last.at) or _prompt_problem(
-        prompt_span.text.strip(), prompt_span.turn <= 1
-    ):
+    prompt = prompt_span.text.strip()
+    if why := work.undone_after(last.at) or _find_prompt_problem(prompt, prompt_span.turn <= 1):
         return why
     # The commit may be made in a later turn.
-    commit_id = next(
-        (
-            name
-            for call in work.calls
-            if call.span.turn >= prompt_span.turn and (name := _commit_made(call))
-        ),
-        "",
-    )
+    later_calls = (call for call in work.calls if call.span.turn >= prompt_span.turn)
+    commit_id = next(filter(None, map(_read_commit_id, later_calls)), "")
     try:
-        tree, left = work.trees(work.session, commit_id)
+        tree, committed = work.trees(work.session, commit_id)
     except TreeTooLarge:
         return "the project has too many files to keep them with a task"
-    return work.task(prompt_span.index, last, prompt_span.text.strip(), tree, left)
+    return work.task(prompt_span.index, last, prompt, tree, committed)
 
 
 WINDOW_PROMPT = (
@@ -308,10 +294,11 @@ WINDOW_PROMPT = (
 )
 
 
-def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
+def _find_window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
     """Return the tasks of the windows in which a check failed and then succeeded.
 
-    prompted: the prompt is a task itself, which ends at the last check; that window is part of it.
+    prompted: the prompt is a task itself. It ends at the last check, so the window that ends there
+    is a part of it.
     """
     own = [run for run in work.own if run.passed is not None]
     failing: dict[CheckLine, _CheckRun] = {}
@@ -320,9 +307,10 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
     for run in own:
         if not run.passed:
             failing.setdefault(run.check, run)
-        elif (first := failing.pop(run.check, None)) is not None and not (
-            prompted and run is own[-1]
-        ):
+            continue
+        first = failing.pop(run.check, None)
+        is_part_of_prompt = prompted and run is own[-1]
+        if first is not None and not is_part_of_prompt:
             windows.append((first, run))
     if not windows or work.undone_after(windows[-1][1].at):
         return []
@@ -330,73 +318,71 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
         tree, _ = work.trees(work.session, "")
     except TreeTooLarge:
         return []
-    found = (
+    candidates = [
         work.task(first.at, last, WINDOW_PROMPT.format(check=last.check), tree, None)
         for first, last in windows
-    )
-    return [task for task in found if isinstance(task, SessionTask)][: max(0, most)]
+    ]
+    tasks = [task for task in candidates if isinstance(task, SessionTask)]
+    return tasks[: max(0, most)]
 
 
 def _is_check_call(call: ToolCall) -> bool:
     return is_check(command_line(call.span.input or {}))
 
 
-def _takes_back(call: ToolCall) -> bool:
+def _is_undo(call: ToolCall) -> bool:
     return undoes(command_line(call.span.input or {}))
 
 
-def _commit_made(call: ToolCall) -> str:
-    # A failed commit prints no id of its own.
-    if (
-        call.result is None
-        or call.has_failed
-        or not any(git_command(command) == "commit" for command in call.commands)
-    ):
+def _read_commit_id(call: ToolCall) -> str:
+    """Return the id that `git commit` printed, '' for another call."""
+    # A failed commit prints no id.
+    if call.result is None or call.has_failed:
+        return ""
+    if not any(git_command(command) == "commit" for command in call.commands):
         return ""
     match = _COMMIT.search(call.result.text[:4_000])
     return match[1] if match else ""
 
 
-def _corrected_task(
+def _find_corrected_task(
     session: Session, prompt_span: Span, later: Sequence[Span], calls: Sequence[ToolCall]
 ) -> SessionTask | str | None:
-    """Return the task of a prompt whose answer the person corrected and whose second answer they
-    accepted.
+    """Return the task of a prompt whose answer was corrected, and whose second answer was accepted.
 
-    A correction says what a right answer does; an acceptance alone says nothing that could be
-    checked.
+    A correction says what a right answer does. An acceptance alone says nothing to check.
     """
     if len(later) < 2 or not corrects(later[0].text) or not accepts(later[1].text):
         return None
     turns = (prompt_span.turn, later[0].turn)
-    if any(
-        call.span.turn in turns and not only_looks(command_line(call.span.input or {}))
-        for call in calls
-    ):
-        return None  # the work is in files, not in the answer
-    bad, good = (_answer(session, turn) for turn in turns)
+    lines = [command_line(call.span.input or {}) for call in calls if call.span.turn in turns]
+    # The work is in files, and not in the answer.
+    if not all(map(only_looks, lines)):
+        return None
+    bad, good = (_find_answer(session, turn) for turn in turns)
     correction = later[0].text.strip()
-    if (
-        not bad
-        or not good
-        or bad == good
-        or max(len(bad), len(good)) > MAX_ANSWER
-        or REDACTED in good + correction
-    ):
+    are_different = bool(bad) and bool(good) and bad != good
+    if not are_different or max(len(bad), len(good)) > MAX_ANSWER or REDACTED in good + correction:
         return "the answers cannot be compared"
-    if why := _prompt_problem(prompt_span.text.strip(), prompt_span.turn <= 1):
+    prompt = prompt_span.text.strip()
+    if why := _find_prompt_problem(prompt, prompt_span.turn <= 1):
         return why
-    details = (prompt_span.turn, prompt_span.text.strip(), CheckKind.CORRECTION, True)
-    about = (
-        _task_id(session, prompt_span.turn),
+    return SessionTask(
+        _make_task_id(session, prompt_span.turn),
         session.session_id,
         session.client,
         session.project,
+        prompt_span.turn,
+        prompt,
+        CheckKind.CORRECTION,
+        accepted=True,
+        correction=correction,
+        good=good,
+        bad=bad,
     )
-    return SessionTask(*about, *details, correction=correction, good=good, bad=bad)
 
 
-def _answer(session: Session, turn: int) -> str:
+def _find_answer(session: Session, turn: int) -> str:
     parts = [
         span.text.strip()
         for span in session.spans

@@ -1,6 +1,4 @@
-"""Make a task set of a table: a CSV file, or lines of JSON, with a column for the question and one
-for the answer.
-"""
+"""Make a task set of a table, a CSV file or lines of JSON, with a question and an answer a row."""
 
 import csv
 import hashlib
@@ -26,7 +24,7 @@ from evolvable_store.resource import Kind, Ref, slugify
 MAX_TABLE = 16 * 2**20
 """The most bytes of a table that is read."""
 
-MAX_ROWS = 10_000  # of a table; a larger one is no task set that anybody pays for
+MAX_ROWS = 10_000  # of a table; a run on a larger one would cost too much
 _MAX_FIELD = 2**20  # characters of one cell
 _ABOUT = """---
 name: {name}
@@ -68,35 +66,33 @@ class ImportedTable:
 def read_table(
     path: Path, columns: TableColumns, name: str = ""
 ) -> tuple[Ref, dict[str, bytes], ImportedTable]:
-    """Return the environment that a table makes: its ref, its files, and how many rows became
-    tasks.
+    """Return the environment of a table: its ref, its files, and the numbers of its rows.
 
     Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no
     task.
     """
-    called = name or slugify(path.stem) or "tasks"
-    if slugify(called) != called:
+    name = name or slugify(path.stem) or "tasks"
+    if slugify(name) != name:
         raise InvalidArgument(
-            f"{quote_text(called)} is no name of an environment.", f"Such as {slugify(called)}."
+            f"{quote_text(name)} is no name of an environment.", f"Such as {slugify(name)}."
         )
-    records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
+    records, skipped = list[dict[str, Any]](), 0
+    earlier = set[tuple[str, str]]()
     for row in table_rows(path):
         _check_columns(row, columns)
-        question, answer = (_cell(row.get(column)) for column in (columns.question, columns.answer))
-        if not question or not answer or (question, answer) in seen:
+        question = _format_cell(row.get(columns.question))
+        answer = _format_cell(row.get(columns.answer))
+        if not question or not answer or (question, answer) in earlier:
             skipped += 1
             continue
-        seen.add((question, answer))
-        records.append(_record(row, question, answer, columns))
+        earlier.add((question, answer))
+        records.append(_make_record(row, question, answer, columns))
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    about = _ABOUT.format(
-        name=called,
-        table=json.dumps(path.name)[1:-1],
-    )
+    about = _ABOUT.format(name=name, table=json.dumps(path.name)[1:-1])
     files = {ENVIRONMENT_FILE: about.encode(), LINES: lines.encode("utf-8", "replace")}
     # Read once, so that every row that is no task is reported now.
-    read_taskset(called, files)
-    ref = Ref(Kind.ENVIRONMENT, called)
+    read_taskset(name, files)
+    ref = Ref(Kind.ENVIRONMENT, name)
     return ref, files, ImportedTable(str(ref), len(records), skipped)
 
 
@@ -105,7 +101,7 @@ def table_header(path: Path) -> list[str]:
 
     Raises InvalidArgument for a table that cannot be read.
     """
-    return list(next(iter(_rows(path, _read_text(path))), {}))
+    return list(next(iter(_iter_rows(path, _read_text(path))), {}))
 
 
 def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -113,7 +109,7 @@ def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
     Raises InvalidArgument for one that cannot be read.
     """
-    for number, row in enumerate(_rows(path, _read_text(path)), 1):
+    for number, row in enumerate(_iter_rows(path, _read_text(path)), 1):
         if number > MAX_ROWS:
             raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
         yield row
@@ -124,10 +120,7 @@ def _read_text(path: Path) -> str:
         size = path.stat().st_size
         # By its size first, so that a huge file is never read.
         if size > MAX_TABLE:
-            raise InvalidArgument(
-                f"{path} has {size:,} bytes.",
-                f"At most {MAX_TABLE:,} are read.",
-            )
+            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
         text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = "It is a CSV file or lines of JSON, in UTF-8."
@@ -135,7 +128,7 @@ def _read_text(path: Path) -> str:
     return text
 
 
-def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
+def _iter_rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
     if path.suffix.casefold() in (".jsonl", ".ndjson"):
         for number, line in enumerate(split_lines(text), 1):
             if line.strip():
@@ -144,9 +137,8 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
     # The limit is the whole process's, so it is set back.
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        yield from _cells(
-            io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ","
-        )
+        delimiter = "\t" if path.suffix.casefold() == ".tsv" else ","
+        yield from _iter_cells(io.StringIO(text, newline=""), delimiter)
     except csv.Error as error:
         raise InvalidArgument(
             f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl."
@@ -155,7 +147,7 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
         csv.field_size_limit(limit)
 
 
-def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
+def _iter_cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
     """Yield each row by the names of the header.
 
     Raises csv.Error for a quote that nothing closes, for a row with more cells than the header, and
@@ -174,11 +166,12 @@ def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
             yield dict(zip_longest(names, cells, fillvalue=""))
 
 
-def _cell(value: Any) -> str:
-    """Return the text of a cell; '' for none. Another value is written as JSON."""
+def _format_cell(value: Any) -> str:
+    """Return the text of a cell, '' for None, JSON for any other value."""
     if value is None:
         return ""
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.strip()
 
 
 def _parse_line(line: str, number: int) -> Mapping[str, Any]:
@@ -202,24 +195,17 @@ def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
             )
 
 
-def _record(
+def _make_record(
     row: Mapping[str, Any], question: str, answer: str, columns: TableColumns
 ) -> dict[str, Any]:
-    # From its content, so that the same row has the same id in the next import.
-    own = (
-        "row-"
-        + hashlib.sha256(
-            f"{question}\n{answer}".encode(
-                "utf-8",
-                "replace",
-            )
-        ).hexdigest()[:12]
-    )
-    record: dict[str, Any] = {
-        "id": _cell(row[columns.id]) if columns.id else own,
-        "prompt": question,
-    }
+    if columns.id:
+        id_ = _format_cell(row[columns.id])
+    else:
+        # From its content, so that the same row has the same id in the next import.
+        content = f"{question}\n{answer}".encode("utf-8", "replace")
+        id_ = f"row-{hashlib.sha256(content).hexdigest()[:12]}"
+    record: dict[str, Any] = {"id": id_, "prompt": question}
     record |= {"expected": answer, "scorer": columns.scorer}
-    if columns.category and (category := _cell(row[columns.category])):
+    if columns.category and (category := _format_cell(row[columns.category])):
         record["category"] = category[:100]
     return record

@@ -1,6 +1,4 @@
-"""Which tasks say nothing of a program: those it was made from or repeats, and those that show it
-to both arms.
-"""
+"""Find tasks that say nothing of a program: it was made from them, repeats them, or is in them."""
 
 import hashlib
 import io
@@ -25,7 +23,7 @@ MARK = 40
 
 _MIN_COPY = 60  # bytes from which on equal files are copies
 _COPIED = 0.5, 2  # share of a skill's own lines, and their least number, that make a text a copy
-_MAX_UNPACKED = 64 * 2**20  # bytes of an archive; a larger one is not looked into
+_MAX_UNPACKED = 64 * 2**20  # bytes of an archive; a larger one is not unpacked
 _MAX_RULES = 2**20  # bytes of a file of rules that is read
 _MAX_FOLDERS = 500
 
@@ -56,15 +54,11 @@ class SkillCopies:
         """Return the marks of the parts of a program."""
         files = [data for part in program.parts for data in part.files.values()]
         texts = [text for part in program.parts for text in part.texts.values()]
+        lines = [line.strip() for text in texts for line in text.splitlines()]
         return cls(
             frozenset(part.name for part in program.parts),
             frozenset(hashlib.sha256(data).digest() for data in files if len(data) >= _MIN_COPY),
-            frozenset(
-                line.strip()
-                for text in texts
-                for line in text.splitlines()
-                if len(line.strip()) >= MARK
-            ),
+            frozenset(line for line in lines if len(line) >= MARK),
         )
 
     def is_file_of(self, data: bytes) -> bool:
@@ -83,8 +77,7 @@ class SkillCopies:
 def find_taught(
     library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program
 ) -> dict[str, str]:
-    """Return the open tasks that say nothing of the program, with the reason: it was made from
-    them, or repeats them.
+    """Return the open tasks that the program was made from or repeats, with the reasons.
 
     A fork of a session among the evidence has only its own prompts, and those are no evidence.
     """
@@ -93,14 +86,13 @@ def find_taught(
     copies = SkillCopies.of(program)
     texts = [text for part in program.parts for text in part.texts.values()]
     for task in taskset.tasks:
-        if task.split is Split.TEST:  # nothing reads it before the verdict
+        # Nothing reads a test task before the verdict.
+        if task.split is Split.TEST:
             continue
-        if (
-            task.source.startswith(SESSION_SOURCE)
-            and task.source.removeprefix(SESSION_SOURCE) in learned
-        ):
+        is_from_session = task.source.startswith(SESSION_SOURCE)
+        if is_from_session and task.source.removeprefix(SESSION_SOURCE) in learned:
             reasons[task.id] = "taught: its session is among the evidence of the skill"
-        elif any(copies.is_file_of(data) for _, data in _workspace(task, taskset)):
+        elif any(copies.is_file_of(data) for _, data in _iter_workspace(task, taskset)):
             reasons[task.id] = "taught: a file of it stands in the skill"
         elif _repeats(task, texts):
             reasons[task.id] = "taught: its expected answer stands in the skill"
@@ -118,12 +110,14 @@ def _repeats(task: Task, texts: Sequence[str]) -> bool:
 
 
 def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
-    """Return the tasks whose files hold the skill already, by name or as a copy: both arms would
-    have it.
+    """Return the open tasks whose files have the skill, by name or as a copy, with the reasons.
+
+    Both arms would have the skill there.
     """
     copies, reasons = SkillCopies.of(program), dict[str, str]()
-    for task in (open_task for open_task in taskset.tasks if open_task.split is not Split.TEST):
-        for path, data in _workspace(task, taskset):
+    open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
+    for task in open_tasks:
+        for path, data in _iter_workspace(task, taskset):
             folders = Path(path).parts[:-1]
             is_skill_folder = "skills" in folders and bool(copies.names.intersection(folders))
             if is_skill_folder or copies.is_copy(data):
@@ -132,7 +126,7 @@ def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
     return reasons
 
 
-def _workspace(task: Task, taskset: TaskSet) -> Iterator[tuple[str, bytes]]:
+def _iter_workspace(task: Task, taskset: TaskSet) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a task's workspace, with those of a packed project."""
     for path, data in task_fixtures(task, taskset.files).items():
         yield path, data
@@ -146,36 +140,36 @@ def _iter_unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
             entries = archive.infolist()
             # The sizes in the index, so that an archive that unpacks to gigabytes is never opened.
             if sum(entry.file_size for entry in entries) <= _MAX_UNPACKED:
-                yield from (
-                    (entry.filename, archive.read(entry)) for entry in entries if not entry.is_dir()
-                )
+                for entry in entries:
+                    if not entry.is_dir():
+                        yield entry.filename, archive.read(entry)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError):
         return
 
 
 def find_copies(program: Program, home: Path) -> list[str]:
-    """Return where the folders of clients below a home hold the program: skills by name or content,
-    and rules.
+    """Return the paths of copies of the program in the clients' folders below a home.
 
-    Transcripts and other records of clients are not read.
+    A skill is found by its name or its content, a file of rules by its content. Transcripts and
+    other records of clients are not read.
     """
-    copies, found = SkillCopies.of(program), list[str]()
+    copies, paths = SkillCopies.of(program), list[Path]()
     for folder in (home / name for name in _CLIENT_FOLDERS):
-        found += [str(path) for path in (folder / name for name in _RULES) if _holds(copies, path)]
-        for path in _subfolders(folder / "skills"):
-            if path.name in copies.names or _holds(copies, path / "SKILL.md"):
-                found.append(str(path))
-    return found
+        paths += [folder / name for name in _RULES if _is_copy_at(copies, folder / name)]
+        for path in _list_subfolders(folder / "skills"):
+            if path.name in copies.names or _is_copy_at(copies, path / "SKILL.md"):
+                paths.append(path)
+    return list(map(str, paths))
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def _list_subfolders(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir())[:_MAX_FOLDERS]
     except OSError:
         return []
 
 
-def _holds(copies: SkillCopies, path: Path) -> bool:
+def _is_copy_at(copies: SkillCopies, path: Path) -> bool:
     try:
         return copies.is_copy(read_regular(path, _MAX_RULES))
     except OSError:

@@ -1,11 +1,10 @@
-"""Templates among texts: which texts are alike when names, numbers and paths are masked and a
-common frame is left out.
+"""Find templates among texts: groups of texts that are alike except for short gaps.
 
-A template is a form with short gaps, such as `Send # kg to #`. A frame is what most texts of a set
-begin or end with, around contents that differ; texts in one frame are no template. So two texts are
-alike if all of it is alike, and if what is outside of the frame is alike, or too little to differ.
-What a gap holds is not known: numbers, dates, quoted names, paths and identifiers are masked; other
-words are found by comparison.
+A template is a form with short gaps, such as `Send # kg to #`. A frame is the beginning or the end
+that most texts of a set share, around contents that differ; texts in one frame are no template. So
+two texts are alike if the whole texts are alike, and if their contents outside of the frame are
+alike, or too short to differ. Numbers, dates, quoted names, paths and identifiers are masked. Gaps
+of other words are found by comparison.
 """
 
 import hashlib
@@ -51,8 +50,8 @@ what when where which who whom whose why will with would you your der die das un
 von mit le la les un une de du des et el los las en y
 """
 _NUMBERS, _STOP = frozenset(_NUMBER_WORDS.split()), frozenset(_COMMON.split())
-# case; single characters of Chinese, Japanese and Korean; words. In this order: addresses of the
-# web and of mail, quoted names, paths, dates, numbers, identifiers; names in camel
+# In this order: addresses of the web and of mail, quoted names, paths, dates, numbers, identifiers;
+# names in camel case; single characters of Chinese, Japanese and Korean; words.
 _TOKEN = re.compile(
     rf"""
     (?P<masked>
@@ -78,10 +77,8 @@ _MAX_NAME = 4  # words of a quoted name; a longer quotation is a text
 
 
 def structure(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates,
-    names and paths.
-    """
-    found: list[str] = []
+    """Return the words of a text in lower case, with one `MASK` for each run of masked tokens."""
+    words: list[str] = []
     for match in _TOKEN.finditer(text):
         # A long quotation is read as text, without its quotes.
         if match["masked"] and match[0][0] in _QUOTES and len(match[0].split()) > _MAX_NAME:
@@ -92,9 +89,9 @@ def structure(text: str) -> tuple[str, ...]:
             word = match[0].casefold()
             tokens = (MASK if word in _NUMBERS else word,)
         for token in tokens:
-            if token != MASK or found[-1:] != [MASK]:
-                found.append(token)
-    return tuple(found)
+            if token != MASK or words[-1:] != [MASK]:
+                words.append(token)
+    return tuple(words)
 
 
 def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
@@ -104,11 +101,10 @@ def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A text in the form in which it is compared. group: the number of the texts that are alike.
-    tokens: with a `MASK` for each gap.
+    """A text in the form in which it is compared.
 
-    content: the triples of `tokens` without those of the frame; all of them where these are too few
-    to say anything.
+    group: the number of its group of alike texts. tokens: with a `MASK` for each gap. content: the
+    triples of `tokens` outside of the frame; all triples where these are too few.
     """
 
     group: int
@@ -117,10 +113,10 @@ class Form:
 
 
 def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]:
-    """Return the form of each text of a set, in order; the group of a text is the number of its
-    first member.
+    """Return the form of each text of a set, in order.
 
-    apart: for each text a value; texts with different values are never alike.
+    A group's number is that of its first text. apart: for each text a value; texts with different
+    values are never alike.
     """
     tokens = [structure(text) for text in texts]
     frame = _find_frame(tokens)
@@ -129,9 +125,9 @@ def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]
     # Texts with the same tokens are one before anything is compared.
     for at, own_tokens in enumerate(tokens):
         leader[at] = first.setdefault((own_tokens, apart[at] if apart else None), at)
-    found = _Templates(tokens, frame, apart)
-    leader = found.join_near(leader)
-    leader = found.join_gaps(leader)
+    templates = _Templates(tokens, frame, apart)
+    leader = templates.join_near(leader)
+    leader = templates.join_gaps(leader)
     members: dict[int, list[int]] = defaultdict(list)
     for at, head in enumerate(leader):
         members[head].append(at)
@@ -143,19 +139,19 @@ def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]
         for at in own:
             masked = _collapse(word if word in frequent else MASK for word in tokens[at])
             content = triples(masked) - frame
-            # With too little outside of the frame, the whole text has to tell what it asks.
-            forms[at] = Form(
-                group, masked, content if len(content) >= _CONTENT else triples(masked)
-            )
+            # With too little outside of the frame, the whole text is compared.
+            if len(content) < _CONTENT:
+                content = triples(masked)
+            forms[at] = Form(group, masked, content)
     return [forms[at] for at in range(len(texts))]
 
 
 def _collapse(words: Iterable[str]) -> tuple[str, ...]:
-    found: list[str] = []
+    collapsed: list[str] = []
     for word in words:
-        if word != MASK or found[-1:] != [MASK]:
-            found.append(word)
-    return tuple(found)
+        if word != MASK or collapsed[-1:] != [MASK]:
+            collapsed.append(word)
+    return tuple(collapsed)
 
 
 def _find_frame(tokens: Sequence[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
@@ -186,25 +182,22 @@ class _Templates:
         return not self._apart or self._apart[first] == self._apart[second]
 
     def join_near(self, leader: Sequence[int]) -> list[int]:
-        """Return the groups after joining texts that have four of five triples in common and no
-        different content.
-        """
-        found = list(leader)
+        """Return the groups after joining texts with most triples and the content in common."""
+        leaders = list(leader)
 
         # Union-find; the path is halved on the way, so that long chains stay cheap.
         def find(number: int) -> int:
-            while found[number] != number:
-                found[number] = found[found[number]]
-                number = found[number]
+            while leaders[number] != number:
+                leaders[number] = leaders[leaders[number]]
+                number = leaders[number]
             return number
 
         buckets: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at in sorted(set(leader)):
-            # The lowest by a fixed order: alike texts have at least one of them in common, almost
-            # surely.
-            for triple in sorted(
-                self._content[at] or self._all[at], key=lambda words: hash_text(" ".join(words))
-            )[:_LOWEST]:
+            own = self._content[at] or self._all[at]
+            ordered = sorted(own, key=lambda words: hash_text(" ".join(words)))
+            # Alike texts almost certainly share one of the lowest triples in a fixed order.
+            for triple in ordered[:_LOWEST]:
                 buckets[triple].append(at)
         for numbers in buckets.values():
             for place, at in enumerate(numbers[1:], 1):
@@ -212,24 +205,19 @@ class _Templates:
                 for earlier in numbers[max(0, place - 20) : place]:
                     if find(at) != find(earlier) and self._is_near(at, earlier):
                         low, high = sorted((find(at), find(earlier)))
-                        found[high] = low
-        return [find(at) for at in found]
+                        leaders[high] = low
+        return [find(at) for at in leaders]
 
     def _is_near(self, first: int, second: int) -> bool:
         if not self._may_join(first, second):
             return False
         mine, theirs = self._content[first], self._content[second]
+        # A common frame around different contents.
         if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
-            return False  # a common frame around different contents
-        # Two triples in common of three say nothing.
-        return (
-            min(
-                len(self._all[first]),
-                len(self._all[second]),
-            )
-            > 5
-            and _share(self._all[first], self._all[second]) >= _SAME
-        )
+            return False
+        mine, theirs = self._all[first], self._all[second]
+        # In short texts most triples may be common by chance.
+        return min(len(mine), len(theirs)) > 5 and _share(mine, theirs) >= _SAME
 
     def join_gaps(self, leader: Sequence[int]) -> list[int]:
         """Return the groups after joining those that differ in short gaps alone.
@@ -244,19 +232,15 @@ class _Templates:
             left = [at for at in heads if at not in joined]
             for first, own in self._cluster(left, strict=strict).items():
                 number = sum(sizes[at] for at in own)
-                if (
-                    len(own) < 2
-                    or number >= _MANY * len(own)
-                    or (not strict and not self._is_whole(own, sizes))
-                ):
+                if len(own) < 2 or number >= _MANY * len(own):
+                    continue
+                if not strict and not self._is_whole(own, sizes):
                     continue
                 joined.update(dict.fromkeys(own, first))
         return [joined.get(head, head) for head in leader]
 
     def _is_whole(self, own: Sequence[int], sizes: Counter[int]) -> bool:
-        """Return whether a template is most of the texts in its frame, so that the frame belongs to
-        it.
-        """
+        """Return whether a template has most texts of its frame, which then belongs to it."""
         frame = self._all[own[0]] & self._frame
         if not frame:
             return False
@@ -267,26 +251,23 @@ class _Templates:
 
     def _cluster(self, heads: Sequence[int], *, strict: bool) -> dict[int, list[int]]:
         """Return texts by the first one from which they differ in short gaps alone."""
-        found: dict[int, list[int]] = {}
-        having: dict[str, list[int]] = defaultdict(list)
+        clusters: dict[int, list[int]] = {}
+        # The first texts of clusters by their words.
+        by_word: dict[str, list[int]] = defaultdict(list)
         for at in heads:
-            words = [
-                word
-                for word in dict.fromkeys(self._tokens[at])
-                if word not in _STOP and word != MASK
-            ]
-            common = Counter(first for word in words for first in having[word])
-            near = (first for first, _ in common.most_common(_MAX_LEADERS))
-            first = next(
-                (leader for leader in near if self._differ_in_gaps(leader, at, strict=strict)), None
-            )
+            distinct = dict.fromkeys(self._tokens[at])
+            words = [word for word in distinct if word not in _STOP and word != MASK]
+            common = Counter(leader for word in words for leader in by_word[word])
+            near = (leader for leader, _ in common.most_common(_MAX_LEADERS))
+            same = (leader for leader in near if self._differ_in_gaps(leader, at, strict=strict))
+            first = next(same, None)
             if first is None:
-                found[at] = [at]
+                clusters[at] = [at]
                 for word in words:
-                    having[word].append(at)
+                    by_word[word].append(at)
             else:
-                found[first].append(at)
-        return found
+                clusters[first].append(at)
+        return clusters
 
     def _differ_in_gaps(self, first: int, second: int, *, strict: bool) -> bool:
         """Return whether two texts have the same words but for short gaps.
@@ -295,27 +276,27 @@ class _Templates:
         """
         mine, theirs = self._tokens[first], self._tokens[second]
         # Cheap tests first, because the comparison below is quadratic.
-        if (
-            not self._may_join(first, second)
-            or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP
-        ):
+        if not self._may_join(first, second):
+            return False
+        if abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP:
             return False
         if 2 * len(set(mine) & set(theirs)) < len(set(mine)):
             return False
-        framed = self._frame_places(first) if strict else frozenset()
+        framed = self._find_frame_places(first) if strict else frozenset()
         gaps, weight, ends = 0, 0.0, (0, 0)
         for a, b, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
             words = mine[a : a + size]
             if max(a - ends[0], b - ends[1]) > MAX_GAP:
                 return False
             gaps += (a, b) != ends
-            if size > 1:  # a single word between two gaps may be common by chance
+            # A single word between two gaps may be common by chance.
+            if size > 1:
                 weight += sum(_weight(word) for at, word in enumerate(words, a) if at not in framed)
             ends = a + size, b + size
         # Fewer than two words of weight a gap are no template.
         return gaps > 0 and weight >= 2 * gaps
 
-    def _frame_places(self, at: int) -> frozenset[int]:
+    def _find_frame_places(self, at: int) -> frozenset[int]:
         """Return the places of the words that belong to the frame."""
         own = self._tokens[at]
         return frozenset(
@@ -332,7 +313,6 @@ def _weight(word: str) -> float:
 
 
 def hash_text(text: str) -> int:
-    """Return a number by which texts have an order that has nothing to do with their words."""
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big"
-    )
+    """Return a number for an order of texts that does not depend on their words."""
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest()
+    return int.from_bytes(digest, "big")

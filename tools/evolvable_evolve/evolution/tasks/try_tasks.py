@@ -1,5 +1,4 @@
-"""Tasks for a trial of a skill, from anywhere: finished sessions, a table, or prompts; and which
-were taught to it.
+"""Tasks for a trial of a skill: from finished sessions, a table, prompts, or a task set.
 
 There is no split and no seal: all tasks are measured. A task that the skill was made from, or that
 the skill repeats, says nothing of it and is left out with the reason.
@@ -60,11 +59,11 @@ class TryTask:
 
 @dataclass(frozen=True)
 class TryTaskList:
-    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids
-    with their reasons.
+    """Tasks of a trial.
 
-    links: by task, the folders of its project's dependencies: the path in the workspace -> the path
-    on this machine.
+    source: their origin, in words. files: the task set. left_out: ids with their reasons. links: by
+    task, the folders of its project's dependencies: the path in the workspace -> the path on this
+    machine.
     """
 
     source: str
@@ -89,10 +88,9 @@ class TryTaskList:
         """Return the list without these tasks. reasons: by id."""
         if not reasons:
             return self
-        lines = [line for line in _lines(self.files) if json.loads(line)["id"] not in reasons]
-        return replace(
-            self, files=_with_lines(self.files, lines), left_out={**self.left_out, **reasons}
-        )
+        lines = [line for line in _read_lines(self.files) if json.loads(line)["id"] not in reasons]
+        files, left_out = _replace_lines(self.files, lines), {**self.left_out, **reasons}
+        return replace(self, files=files, left_out=left_out)
 
 
 def describe_check(task: Task) -> str:
@@ -102,32 +100,32 @@ def describe_check(task: Task) -> str:
     argv = task.scorer.args.get("argv")
     if task.scorer.type == "command" and isinstance(argv, list | tuple):
         words = list(map(str, argv))
-        # The check itself follows the options of the program that runs it.
-        own = len(words) > 2 and words[1].endswith(f"/{CHECK_SCRIPT}")
-        return shlex.join(
-            words[words.index("--") + 1 :] if own and "--" in words else words
-        ).replace("'&&'", AND)
+        is_own_script = len(words) > 2 and words[1].endswith(f"/{CHECK_SCRIPT}")
+        # The check itself follows the options of the script that runs it.
+        if is_own_script and "--" in words:
+            words = words[words.index("--") + 1 :]
+        return shlex.join(words).replace("'&&'", AND)
     if task.scorer.type == "judge":
         return f"a judge, by the correction: {(task.expected or '')[:100]}"
     return f"{task.scorer.type}: {(task.expected or '')[:100]}"
 
 
 def tasks_of_table(path: Path) -> TryTaskList:
-    """Return the tasks of a table. Its columns are found by their names, else the first two are
-    question and answer.
+    """Return the tasks of a table.
 
-    A column `check` has the command that decides about a task, run in its workspace; a row without
-    one has an expected answer. Raises InvalidArgument, InvalidTaskSet.
+    Its columns are found by their names, else the first two are question and answer. A column
+    `check` has the command that decides about a task, run in its workspace. A row without one has
+    an expected answer. Raises InvalidArgument, InvalidTaskSet.
     """
     header = table_header(path)
     by_name = {name.strip().casefold(): name for name in header}
     check = by_name.get(_CHECK, "")
-    question = next(
-        (by_name[name] for name in _QUESTIONS if name in by_name), header[0] if header else ""
-    )
-    rest = [name for name in header if name not in (question, check)]
+    first = header[0] if header else ""
+    question = next((by_name[name] for name in _QUESTIONS if name in by_name), first)
     answer = next((by_name[name] for name in _ANSWERS if name in by_name), "")
-    answer = answer or (rest[0] if rest and not check else "")
+    others = [name for name in header if name not in (question, check)]
+    if not answer and not check and others:
+        answer = others[0]
     if not question or not (answer or check):
         raise InvalidArgument(
             f"{path} has no two columns.",
@@ -135,67 +133,49 @@ def tasks_of_table(path: Path) -> TryTaskList:
             "`check`: a command.",
         )
     category, identity = by_name.get("category", ""), by_name.get("id", "")
+    columns = TableColumns(question, answer, category, identity, "numeric_strict")
     if check:
-        return _checked_rows(path, TableColumns(question, answer, category, identity), check)
-    _, files, _ = read_table(
-        path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME
-    )
-    return _make_list(
-        path.name,
-        _with_scorer([json.loads(line) for line in _lines(files)]),
-        files,
-    )
+        return _read_checked_rows(path, columns, check)
+    _, files, _ = read_table(path, columns, TRY_NAME)
+    records = [json.loads(line) for line in _read_lines(files)]
+    return _make_list(path.name, _choose_scorer(records), files)
 
 
-def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
+def _read_checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
     """Return the tasks of a table with a command that checks each.
 
     Raises InvalidArgument, InvalidTaskSet.
     """
-    plain, checked, left_out = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, str]()
+    plain, checked = list[dict[str, Any]](), list[dict[str, Any]]()
+    left_out = dict[str, str]()
     for number, row in enumerate(table_rows(path), 1):
-        cells = {
-            column: str(row.get(column) or "").strip()
-            for column in (columns.question, columns.answer, check)
-        }
         prompt, expected, line = (
-            cells[columns.question],
-            cells.get(columns.answer, ""),
-            cells[check],
+            str(row.get(column) or "").strip()
+            for column in (columns.question, columns.answer, check)
         )
-        own = str(row.get(columns.id) or "") if columns.id else ""
-        about: dict[str, Any] = {
-            "id": own or f"row-{number}",
-            "prompt": prompt,
-        }
+        own_id = str(row.get(columns.id) or "") if columns.id else ""
+        about: dict[str, Any] = {"id": own_id or f"row-{number}", "prompt": prompt}
         if columns.category and (category := str(row.get(columns.category) or "").strip()):
             about["category"] = category[:100]
         # One bad row of a large table is reported and not fatal.
-        if not prompt or not (line or expected):
-            left_out[about["id"]] = (
-                "its row has no question" if not prompt else "its row has no answer and no check"
-            )
+        if not prompt:
+            left_out[about["id"]] = "its row has no question"
+        elif not line and not expected:
+            left_out[about["id"]] = "its row has no answer and no check"
         elif line:
-            argv = [
-                "{python}",
-                "{taskset}/" + CHECK_SCRIPT,
-                about["id"],
-                "--",
-                *_check_words(line, path, number),
-            ]
+            command = ["{python}", "{taskset}/" + CHECK_SCRIPT, about["id"], "--"]
+            argv = [*command, *_split_check(line, path, number)]
             # 300 seconds, because a suite of tests may take minutes.
-            checked.append(
-                {**about, "scorer": {"type": "command", "args": {"argv": argv, "timeout_s": 300}}}
-            )
+            args = {"argv": argv, "timeout_s": 300}
+            checked.append({**about, "scorer": {"type": "command", "args": args}})
         else:
             plain.append({**about, "expected": expected, "scorer": "numeric_strict"})
     files = {CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
-    return replace(
-        _make_list(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out
-    )
+    task_list = _make_list(path.name, [*checked, *_choose_scorer(plain)], files)
+    return replace(task_list, left_out=left_out)
 
 
-def _check_words(line: str, path: Path, number: int) -> list[str]:
+def _split_check(line: str, path: Path, number: int) -> list[str]:
     """Return the words of a check.
 
     No shell runs it: `&&` joins commands, other operators of a shell are refused.
@@ -235,12 +215,12 @@ def tasks_of_answers(prompts: Sequence[str], expected: Sequence[str]) -> TryTask
             "expected": answers[record["prompt"]],
             "scorer": "numeric_strict",
         }
-        for record in map(json.loads, _lines(task_list.files))
+        for record in map(json.loads, _read_lines(task_list.files))
     ]
-    return _make_list("prompts with expected answers", _with_scorer(records), {})
+    return _make_list("prompts with expected answers", _choose_scorer(records), {})
 
 
-def _with_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def _choose_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Return records whose answers are compared as numbers, or as texts where one is no number."""
     if all(_is_number(str(record["expected"])) for record in records):
         return records
@@ -262,7 +242,7 @@ def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
         {
             "id": f"prompt-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}",
             "prompt": text,
-            # Every answer passes here: a judge compares the two answers once both are there.
+            # Every answer passes here: a judge compares the answers of both arms later.
             "scorer": {"type": "regex", "args": {"pattern": "(?s).*"}},
             "tags": [COMPARED],
         }
@@ -276,11 +256,15 @@ def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
 
     judged: whether there is a judge for tasks that need one.
     """
-    found = {found_task.id for found_task in draft.found}
-    records = [record for record in map(json.loads, _lines(draft.files)) if record["id"] in found]
+    new_ids = {task.id for task in draft.found}
+    lines = map(json.loads, _read_lines(draft.files))
+    records = [record for record in lines if record["id"] in new_ids]
     task_list = replace(_make_list("sessions", records, draft.files), links=draft.links)
-    needs = [] if judged else [task.id for task in _tasks(task_list) if task.scorer.type == "judge"]
-    return task_list.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
+    if judged:
+        return task_list
+    needing = [task.id for task in _read_tasks(task_list) if task.scorer.type == "judge"]
+    why = "a judge scores it, and none is named (--judge)"
+    return task_list.without(dict.fromkeys(needing, why))
 
 
 def tasks_of_set(taskset: TaskSet) -> TryTaskList:
@@ -294,13 +278,12 @@ def tasks_of_set(taskset: TaskSet) -> TryTaskList:
         )
     open_tasks, _ = hold_out_test(taskset)
     open_ids = {task.id for task in (*open_tasks.train, *open_tasks.val)}
-    records = [
-        record for record in map(json.loads, _lines(taskset.files)) if record["id"] in open_ids
-    ]
+    lines = map(json.loads, _read_lines(taskset.files))
+    records = [record for record in lines if record["id"] in open_ids]
     return _make_list(f"train and validation of {taskset.name}", records, open_tasks.files)
 
 
-def _tasks(task_list: TryTaskList) -> Sequence[Task]:
+def _read_tasks(task_list: TryTaskList) -> Sequence[Task]:
     return task_list.taskset.tasks if task_list.files.get(LINES, b"").strip() else ()
 
 
@@ -312,19 +295,17 @@ def _make_list(
         json.dumps({**record, "split": str(Split.VAL)}, ensure_ascii=False) for record in records
     ]
     about = {ENVIRONMENT_FILE: _ABOUT.encode()}
-    # First for its place in the order, and last so that it wins.
-    return TryTaskList(source, _with_lines({**about, **files, **about}, lines))
+    # First for its place in the order, and last to replace a file of the same name.
+    return TryTaskList(source, _replace_lines({**about, **files, **about}, lines))
 
 
-def _lines(files: Mapping[str, bytes]) -> list[str]:
+def _read_lines(files: Mapping[str, bytes]) -> list[str]:
     return [line for line in split_lines(files.get(LINES, b"").decode("utf-8-sig")) if line.strip()]
 
 
-def _with_lines(files: Mapping[str, bytes], lines: Sequence[str]) -> dict[str, bytes]:
-    return {
-        **files,
-        LINES: "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"),
-    }
+def _replace_lines(files: Mapping[str, bytes], lines: Sequence[str]) -> dict[str, bytes]:
+    text = "".join(f"{line}\n" for line in lines)
+    return {**files, LINES: text.encode("utf-8", "replace")}
 
 
 def _is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.executors import Executor
@@ -58,16 +58,17 @@ async def _serve_jobs(connection: Connection) -> None:
                 message = connection.recv()
             except (EOFError, OSError):
                 break
-            except Exception as error:  # something in the job is not to be found here
-                connection.send(
-                    trial.infrastructure_error(f"the worker could not read the job: {error}")
-                )
+            except Exception as error:
+                # A class or function of the job cannot be imported here.
+                why = f"the worker could not read the job: {error}"
+                connection.send(trial.infrastructure_error(why))
                 continue
             if message == CANCEL:
                 break
             loop.call_soon_threadsafe(jobs.put_nowait, message)
         loop.call_soon_threadsafe(working.cancel)
-        last = threading.Timer(GRACE, os._exit, [1])  # for an executor that does not let go
+        # For an executor that ignores its cancellation.
+        last = threading.Timer(GRACE, os._exit, [1])
         last.daemon = True
         last.start()
 
@@ -78,21 +79,22 @@ async def _serve_jobs(connection: Connection) -> None:
             connection.send(await trial.run_job(job))
     except (asyncio.CancelledError, OSError):
         pass
-    os._exit(0)  # the timer and what else may still be there need not be waited for
+    # At once: a normal end would wait for threads of the executor.
+    os._exit(0)
 
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-# remove the variable before the other process has it. Guards `os.environ` from setting the variable
-# to the start of the process: of two starts at once, one would
+# Guards `os.environ` from setting the variable to the start of the process: of two starts at once,
+# one would remove the variable before the other process has it.
 _environment_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def _safe_path() -> Iterator[bool]:
-    """Start Python in the body so that it imports nothing from the current folder; yield whether by
-    a variable.
+    """Have Python processes of the body import nothing from the current folder.
 
-    multiprocessing hands on this process's own -P and takes no other argument.
+    Yield whether a variable of the environment was set for it. multiprocessing passes on this
+    process's own -P, and takes no other argument.
     """
     if sys.flags.safe_path:
         yield False
@@ -106,8 +108,9 @@ def _safe_path() -> Iterator[bool]:
 
 
 def _serve_worker(connection: Connection, added: bool) -> None:
-    """Serve jobs. added: the variable was set for this start alone, and programs that the jobs
-    start must not inherit it.
+    """Serve jobs.
+
+    added: the variable was set for this start alone, so that programs of jobs must not inherit it.
     """
     if added:
         os.environ.pop(_SAFE_PATH, None)
@@ -115,11 +118,11 @@ def _serve_worker(connection: Connection, added: bool) -> None:
 
 
 class _Worker:
-    """One process, with a thread that waits for its answers and tells the loop of them."""
+    """One process, with a thread that passes its answers to the event loop."""
 
     def __init__(self, backend: "ProcessBackend") -> None:
-        # A fresh interpreter: what else this process holds, locks above all, stays here.
         self._grace = backend.grace
+        # A new interpreter: a forked one would inherit held locks of this process.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         with _safe_path() as added:
@@ -127,7 +130,7 @@ class _Worker:
                 target=_serve_worker, args=(theirs, added), daemon=True
             )
             self._process.start()
-        # Only with this copy closed does the worker's death read as the end of the pipe.
+        # With this copy open, the death of the worker would not end the pipe.
         theirs.close()
         self.ticket = ""
         self.gone = asyncio.Event()
@@ -140,15 +143,16 @@ class _Worker:
         return self._process.pid
 
     def begin(self, ticket: str, job: trial.TrialJob) -> None:
-        """Give it a job.
+        """Send it a job. Raises the errors of pickling.
 
-        Raises what pickling raises; a process that is dead answers as one that dies.
+        A dead process is reported like one that dies during the job.
         """
         self.ticket = ticket
         try:
             self._connection.send(job)
         except OSError:
-            self._process.kill()  # its thread tells of it
+            # Its thread reports the end.
+            self._process.kill()
 
     def _read(self, backend: "ProcessBackend") -> None:
         connection: Connection = self._connection
@@ -160,13 +164,12 @@ class _Worker:
             pass
         self._process.join()
         connection.close()
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+        # The loop may have ended, and then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
 
     async def stop(self) -> None:
-        """End it: by CANCEL first, so that it ends what it has started, and by a kill after the
-        grace.
-        """
+        """End it: by CANCEL first, so that it stops its children, and by a kill after the grace."""
         try:
             self._connection.send(CANCEL)
             async with asyncio.timeout(self._grace):
@@ -192,7 +195,7 @@ class FinishedJobs:
         self.news.set()
 
     def forget(self, tickets: Collection[str]) -> None:
-        """Leave these jobs out of what is taken."""
+        """Drop these jobs, so that `take` does not return them."""
         self.jobs = [job for job in self.jobs if job[0] not in tickets]
 
     async def take(self, timeout: float | None) -> Sequence[trial.FinishedJob]:
@@ -205,16 +208,15 @@ class FinishedJobs:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self.news.wait()
-        done, self.jobs = self.jobs, []
-        return done
+        finished, self.jobs = self.jobs, []
+        return finished
 
 
 class ProcessBackend:
-    """Runs each job in a process of its own while it lasts. Executors and scorings must be such as
-    can be pickled.
+    """Runs each job in a process of its own. Executors and scorers must be picklable.
 
-    A process that dies fails its own job alone. When this process is killed the others stop what
-    they have started.
+    A process that dies fails its own job alone. When this process is killed, the others stop their
+    jobs and end.
     """
 
     def __init__(self, grace: float = GRACE) -> None:
@@ -249,8 +251,9 @@ class ProcessBackend:
 
     def receive_attempt(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
         """Take the attempt of a worker's job. Called in the event loop."""
+        # A cancelled job's worker is being stopped.
         if self._busy.pop(worker.ticket, None) is None:
-            return  # cancelled meanwhile; it is being stopped
+            return
         self._idle.append(worker)
         self._finished.add(worker.ticket, attempt)
 
@@ -308,34 +311,27 @@ class RemoteModel:
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
         # Backends run jobs alone, so a question travels as a task.
-        task = Task(
-            question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT
-        )
-        job = trial.TrialJob(
-            _QuestionExecutor(self._model, question),
-            None,
-            task,
-            Program(),
-            0,
-            place=self._directory,
-        )
+        scorer = ScorerSpec("exact")
+        task = Task(question.id, "", scorer, Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
+        executor = _QuestionExecutor(self._model, question)
+        job = trial.TrialJob(executor, None, task, Program(), 0, place=self._directory)
         attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
-        # How `_QuestionExecutor` returns NoAnswer: an exception would lose its usage and its hint.
+        # `_QuestionExecutor` returns NoAnswer so: an exception would lose its usage and its hint.
         if attempt.outcome is TrialOutcome.REFUSED:
-            text, hint, attempts = json.loads(rollout.detail)
-            raise NoAnswer(
-                text, hint, rollout.usage, [ModelAttempt(**fields) for fields in attempts]
-            )
+            text, hint, requests = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage, _parse_requests(requests))
         if attempt.outcome is not None:
             raise NoAnswer(
                 f"{self.name} gave no answer: {attempt.detail}.",
                 "Continue the run: it is asked again.",
             )
-        value, by, attempts = json.loads(rollout.output)
-        return ModelAnswer(
-            value, rollout.usage, by, tuple(ModelAttempt(**fields) for fields in attempts)
-        )
+        value, by, requests = json.loads(rollout.output)
+        return ModelAnswer(value, rollout.usage, by, tuple(_parse_requests(requests)))
+
+
+def _parse_requests(records: Sequence[dict[str, Any]]) -> list[ModelAttempt]:
+    return [ModelAttempt(**record) for record in records]
 
 
 @dataclass(slots=True)
@@ -351,13 +347,8 @@ class _QuestionExecutor:
         try:
             answer = await self.model.ask(self.question)
         except NoAnswer as error:
-            detail = json.dumps(
-                [
-                    str(error),
-                    error.hint,
-                    list(map(asdict, error.attempts)),
-                ]
-            )
+            requests = list(map(asdict, error.attempts))
+            detail = json.dumps([str(error), error.hint, requests])
             return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=detail)
         content = [answer.value, answer.by, list(map(asdict, answer.attempts))]
         return Rollout(json.dumps(content, default=dict), usage=answer.usage)

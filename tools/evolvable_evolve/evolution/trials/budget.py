@@ -1,6 +1,4 @@
-"""The limits of a run: what it may spend, reserved before and settled after, and how many trials
-run at once.
-"""
+"""The limits of a run: the budget, reserved before and settled after, and the trials at once."""
 
 import math
 import time
@@ -20,11 +18,11 @@ _NANO = 10**9  # the unit of bills: whole numbers add up to the same sum in any 
 
 
 class BudgetSpent(EvolvableError):
-    """What is left of the budget does not cover the next piece of work. What was done is kept."""
+    """The rest of the budget does not cover the next piece of work. Finished work is kept."""
 
 
 class PriceUnknown(BudgetSpent):
-    """The budget is in money alone, and something was spent that has no price."""
+    """The budget is in money alone, and some work has no known price."""
 
 
 _NO_LIMITS = SpendLimit()
@@ -33,10 +31,10 @@ _NO_USAGE = ModelUsage()
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Sum of what was spent. `nanos` are billionths of a dollar, so that sums do not depend on
-    their order.
+    """A sum of usages.
 
-    unpriced: how many pieces of work took tokens or calls that have no price.
+    nanos: billionths of a dollar, so that sums do not depend on their order. unpriced: pieces of
+    work with tokens or calls that have no price.
     """
 
     nanos: int = 0
@@ -47,7 +45,7 @@ class Bill:
 
     @property
     def cost(self) -> float:
-        """US dollars, of what has a price."""
+        """The cost in US dollars of all work with a price."""
         return self.nanos / _NANO
 
     @property
@@ -63,10 +61,11 @@ _NOTHING = Bill()
 
 
 def to_bill(usage: ModelUsage) -> Bill:
-    """Return what one piece of work adds to a bill."""
+    """Return the bill of one piece of work."""
     nanos = 0 if usage.cost is None else round(usage.cost * _NANO)
-    unpriced = usage.cost is None and (usage.input_tokens + usage.output_tokens + usage.calls) > 0
-    return Bill(nanos, int(unpriced), usage.input_tokens, usage.output_tokens, usage.calls)
+    is_used = (usage.input_tokens + usage.output_tokens + usage.calls) > 0
+    unpriced = int(usage.cost is None and is_used)
+    return Bill(nanos, unpriced, usage.input_tokens, usage.output_tokens, usage.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +80,11 @@ class Reservation:
 class RunBudget:
     """Limits of a run: work starts only when its upper estimate fits beside all reservations.
 
-    The overspending is at most what the work in flight takes beyond its estimates. Several ledgers
-    may share one budget. `clock` gives seconds, and only counts within `running`. `bill` is the
-    settled part. `most` and `longest` (seconds) are the maxima of one trial. `interrupted` is the
-    sum of the reservations of work whose process died: what it took is unknown, so it counts as
-    spent, apart from the bill.
+    The work in flight may exceed its estimates, and the budget by as much. Several ledgers may
+    share one budget. `clock` gives seconds, and only counts within `running`. `bill` is the settled
+    part. `most` and `longest` (seconds) are the maxima of one trial. `interrupted` is the sum of
+    the reservations of work whose process died. Its usage is unknown, so it counts as spent, apart
+    from the bill.
     """
 
     def __init__(
@@ -99,24 +98,22 @@ class RunBudget:
         self._numbers = 0
         self._ledgers: set[Path] = set()
         self.most, self.longest = ModelUsage(), 0.0
+        # Seconds of earlier blocks of `running`, the start of the present one, and its depth.
         self._carried, self._since, self._depth = 0.0, 0.0, 0
 
     @property
     def elapsed(self) -> float:
         """Seconds that this budget was running, in this process and those before it."""
-        return self._carried + (self._clock() - self._since if self._depth else 0.0)
+        if not self._depth:
+            return self._carried
+        return self._carried + (self._clock() - self._since)
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the limit of time, inf without one; never below 0."""
-        return (
-            math.inf
-            if self.limits.wall is None
-            else max(
-                0.0,
-                self.limits.wall - self.elapsed,
-            )
-        )
+        if self.limits.wall is None:
+            return math.inf
+        return max(0.0, self.limits.wall - self.elapsed)
 
     @contextmanager
     def running(self) -> Generator[None]:
@@ -132,18 +129,17 @@ class RunBudget:
             self._depth -= 1
 
     def reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
-        """Return a reservation for work that takes at most so much, or None when it does not fit
-        now.
+        """Return a reservation for work that takes at most `upper`, None when it does not fit now.
 
         It may fit when others are settled. Raises PriceUnknown.
         """
         # Another limit still ends the run. A limit in money alone cannot be kept without prices.
-        if self.bill.unpriced and self.limits.cost is not None and not self._otherwise_limited:
+        if self.bill.unpriced and self.limits.cost is not None and not self._has_other_limit:
             raise PriceUnknown(
                 "The budget is in money, and the price of what was used is unknown.",
                 "Give a budget in tokens, calls or time as well, or the model's price.",
             )
-        if self._short_of(upper, wall):
+        if self._find_shortage(upper, wall):
             return None
         self._numbers += 1
         reservation = Reservation(self._numbers, upper, wall)
@@ -151,21 +147,18 @@ class RunBudget:
         return reservation
 
     @property
-    def _otherwise_limited(self) -> bool:
-        return any(
-            limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall)
-        )
+    def _has_other_limit(self) -> bool:
+        limits = (self.limits.tokens, self.limits.calls, self.limits.wall)
+        return any(limit is not None for limit in limits)
 
-    def _short_of(self, upper: ModelUsage, wall: float) -> str:
+    def _find_shortage(self, upper: ModelUsage, wall: float) -> str:
         """Return which limit leaves no room, or ''."""
         limits = self.limits
         # The usual case, and the check runs for every trial.
         if limits == _NO_LIMITS:
             return ""
-        bill = sum(
-            (to_bill(reservation.upper) for reservation in self._reserved.values()),
-            self.bill + self.interrupted,
-        )
+        reserved = (to_bill(reservation.upper) for reservation in self._reserved.values())
+        bill = sum(reserved, self.bill + self.interrupted)
         after = bill + to_bill(upper)
         checks = (
             ("money", bill.cost, after.cost, limits.cost),
@@ -173,9 +166,9 @@ class RunBudget:
             ("calls", bill.calls, after.calls, limits.calls),
             ("time", self.elapsed, self.elapsed + wall, limits.wall),
         )
-        for name, before, then, limit in checks:
+        for name, now, then, limit in checks:
             # Without an estimate, work starts as long as anything is left.
-            if limit is not None and (then > limit or before >= limit):
+            if limit is not None and (then > limit or now >= limit):
                 return name
         return ""
 
@@ -187,9 +180,10 @@ class RunBudget:
         judging: ModelUsage = _NO_USAGE,
         lost: bool = False,
     ) -> None:
-        """Replace a reservation by what was really spent. judging: what scoring took besides.
+        """Replace a reservation by the real usage.
 
-        lost: the real amount is unknown, so the whole reservation counts as interrupted.
+        judging: the usage of scoring besides. lost: the real usage is unknown, so the whole
+        reservation counts as interrupted.
         """
         del self._reserved[reservation.number]
         self.bill += to_bill(usage) + to_bill(judging)
@@ -197,15 +191,15 @@ class RunBudget:
             self.interrupted += to_bill(reservation.upper)
 
     def release(self, reservation: Reservation) -> None:
-        """Give back what was reserved for work that did not take place."""
+        """Drop the reservation of work that did not take place."""
         del self._reserved[reservation.number]
 
     @contextmanager
     def reserving(self, upper: ModelUsage) -> Generator[Callable[[ModelUsage], None]]:
-        """Reserve for one piece of work; yield a function that settles it. What it never settles is
-        released.
+        """Reserve for one piece of work, and yield a function that settles it.
 
-        Raises BudgetSpent when it does not fit, PriceUnknown.
+        A reservation that is not settled is released. Raises BudgetSpent when it does not fit,
+        PriceUnknown.
         """
         reserved = self.reserve(upper)
         if reserved is None:
@@ -217,9 +211,9 @@ class RunBudget:
             self._reserved.pop(reserved.number, None)
 
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
-        """Remember what one trial took, for the estimates of the next.
+        """Note the usage of one trial, for the estimates of the next.
 
-        judging: what scoring took besides.
+        judging: the usage of scoring besides.
         """
         if judging != _NO_USAGE:
             usage = _combine_usage(sum, usage, judging)
@@ -229,7 +223,7 @@ class RunBudget:
 
     def shortage_error(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
         """Return the error that says why work of this size does not fit."""
-        short = self._short_of(upper, wall) or "money"
+        short = self._find_shortage(upper, wall) or "money"
         bill = self.bill
         return BudgetSpent(
             f"The budget is spent: what is left of its {short} does not cover the next trial "
@@ -240,22 +234,21 @@ class RunBudget:
         )
 
     def add_ledger(self, ledger: Ledger) -> None:
-        """Add what the ledger says was spent before it was opened; a ledger counts once."""
+        """Add the usage of a ledger's records from before it was opened; a ledger counts once."""
         if ledger.path not in self._ledgers:
             self._ledgers.add(ledger.path)
             self.replay(ledger.records)
 
     def replay(self, records: Iterable[LedgerRecord]) -> None:
-        """Add what these records of trials and answers say was spent; called once for all records
-        of a ledger.
-        """
+        """Add the usage of these records; called once for all records of a ledger."""
         begun: dict[tuple[str, int], LedgerRecord] = {}
         lost: list[LedgerRecord] = []
         for record in records:
             kind = record["type"]
             if kind == "started":
                 ticket = record["key"], record["attempt"]
-                if ticket in begun:  # begun again: the first attempt never ended
+                # Begun again: the first attempt never ended.
+                if ticket in begun:
                     lost.append(begun[ticket])
                 begun[ticket] = record
             # A trial from the cache costs nothing again.
@@ -270,15 +263,9 @@ class RunBudget:
                 # `elapsed` is a running total, and parallel trials are not recorded in its order.
                 self._carried = max(self._carried, record["elapsed"])
             elif kind == "answered":
-                self.bill += to_bill(
-                    ModelUsage(
-                        record["input_tokens"],
-                        record["output_tokens"],
-                        record.get("calls", 1),
-                        record["cost"],
-                    )
-                )
-        # What began and has no end was under way when its process died.
+                tokens = record["input_tokens"], record["output_tokens"]
+                self.bill += to_bill(ModelUsage(*tokens, record.get("calls", 1), record["cost"]))
+        # A trial that began and has no end was under way when its process died.
         for record in (*lost, *begun.values()):
             self.interrupted += to_bill(ModelUsage(**record["reserved"]))
 
@@ -299,7 +286,7 @@ def _combine_usage(
     )
 
 
-# Slow to rise and quick to halve: a provider that throttles costs every trial its time.
+# The limit rises slowly and is halved at once: throttling delays every trial.
 SUCCESSES_TO_RAISE = 20
 """Trials in a row that were not throttled before one more may run at once."""
 
@@ -311,10 +298,9 @@ _PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds, where the provider does not say h
 
 
 class ConcurrencyLimit:
-    """Additive increase, multiplicative decrease, for one provider; several measurements may share
-    it.
+    """The number of trials at once: additive increase, multiplicative decrease, for one provider.
 
-    `limit` is how many may run now. `clock` gives seconds.
+    Several measurements may share it. `limit` is the present number. `clock` gives seconds.
     """
 
     def __init__(
@@ -326,40 +312,45 @@ class ConcurrencyLimit:
     ) -> None:
         self.limit = max(least, min(start, most))
         self._least, self._most, self._clock = least, most, clock
-        self._fine = 0
+        # Trials in a row that were not throttled.
+        self._successes = 0
         # Number of halvings so far: a trial that began before the last one must not halve again.
         self._halvings = 0
+        # The time before which no trial may start.
         self._until = -math.inf
         self._pause = _PAUSE
 
     def wait(self, in_flight: int) -> float:
-        """Return in how many seconds one more may start beside `in_flight` others: 0 at once, inf
-        when one must end first.
+        """Return the seconds until one more may start beside `in_flight` others.
+
+        They are 0 for at once, inf when another one has to end first.
         """
         if in_flight >= self.limit:
             return math.inf
         return max(0.0, self._until - self._clock())
 
     def begin_trial(self) -> int:
-        """Return the number that `ended` takes of a trial that begins now."""
+        """Return the number that `end_trial` takes for a trial that begins now."""
         return self._halvings
 
     def end_trial(self, halvings: int, retry_after: float | None = None) -> None:
-        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it
-        throttled without saying how long; None when it did not throttle.
+        """Note that a trial ended.
+
+        halvings: the number from `begin_trial`. retry_after: seconds that the provider asks to
+        wait; 0 when it throttled without a number; None when it did not throttle.
         """
         if retry_after is None:
-            self._fine += 1
+            self._successes += 1
             self._pause = _PAUSE
-            if self._fine >= SUCCESSES_TO_RAISE:
-                self._fine = 0
+            if self._successes >= SUCCESSES_TO_RAISE:
+                self._successes = 0
                 self.limit = min(self._most, self.limit + 1)
             return
         self._until = max(self._until, self._clock() + (retry_after or self._pause))
-        # Else it began before the last halving, which was for its like.
+        # A trial that began before the last halving was throttled by the old limit.
         if halvings == self._halvings:
             self._halvings += 1
-            self._fine = 0
+            self._successes = 0
             self.limit = max(self._least, self.limit // 2)
             self._pause = min(_LONGEST_PAUSE, self._pause * 2)
 
@@ -369,6 +360,6 @@ def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
 
     A number below the usual one is the maximum too; else the maximum is 16, or the number itself.
     """
-    return ConcurrencyLimit(
-        at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once)
-    )
+    if at_once < USUAL_CONCURRENCY:
+        return ConcurrencyLimit(at_once, most=at_once)
+    return ConcurrencyLimit(at_once, most=max(MAX_CONCURRENCY, at_once))

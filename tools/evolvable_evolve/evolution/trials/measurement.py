@@ -1,5 +1,4 @@
-"""Measure programs on tasks: trials that count are reused, missing ones are run, and all of them
-are written down.
+"""Measure programs on tasks: reuse the trials that count, run the missing ones, record all of them.
 
 All arms take turns on every task, so that a drift favours none of them.
 """
@@ -58,16 +57,15 @@ from evolvable_evolve.evolution.trials.trial import (
 from evolvable_store.errors import EvolvableError
 
 TrialRequest = tuple[Program, Task, int]
-"""What is to be measured: a task under a program, and which repeat."""
+"""A trial to be measured: the program, the task, and the number of the repeat."""
 
 
 def interleave(requests: Sequence[TrialRequest]) -> list[int]:
-    """Return the indices of the requests in the order to run them; the same requests give the same
-    order.
+    """Return the indices of the requests in the order to run them.
 
     Tasks come as the batch first names them, each with all its arms side by side before the next.
-    Which arm of a task goes first is decided by the task's hash, so that over a batch none is
-    always the first.
+    The task's hash decides which arm goes first, so that over a batch none is always the first. The
+    same requests give the same order.
     """
     groups: dict[tuple[int, str], list[int]] = {}
     for index, (_, task, repeat) in enumerate(requests):
@@ -80,7 +78,7 @@ def interleave(requests: Sequence[TrialRequest]) -> list[int]:
 
 
 SEALED_BATCH = "test/"
-"""How the names of batches of the sealed test begin."""
+"""The beginning of the names of batches of the sealed test."""
 
 _MAX_DETAIL = 500  # characters of the last attempt's detail in the error
 
@@ -111,9 +109,8 @@ class PendingTrial:
         value = score.value if score else None
         outcome = attempt.outcome
         if outcome is None:
-            outcome = (
-                TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
-            )
+            is_pass = value is not None and value >= passes
+            outcome = TrialOutcome.PASS if is_pass else TrialOutcome.FAIL
         # An outcome that counts has no score of its own: a timeout is a failure, whatever it wrote.
         elif outcome.counts:
             value = float(outcome is TrialOutcome.PASS)
@@ -137,20 +134,21 @@ class PendingTrial:
 
 # A short fault is over after 5 s; the 30 s are for a provider that has to recover.
 BACKOFF = (5.0, 30.0)
-"""Seconds before the first and the second retry of a trial that infrastructure spoiled. One that
-fails again is missing.
+"""Seconds before the first and the second retry of a trial that failed by infrastructure.
+
+A trial that fails once more is missing.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """How trials are run.
+    """Settings of a runner.
 
-    folder: where workspaces are made, for this alone; what a killed process left there is removed.
+    folder: of the workspaces, and of nothing else; workspaces of a killed process are removed.
     passes: the score from which on a trial passes. backoff: seconds before each retry of an
     infrastructure error. patience: seconds beyond a task's time after which an executor is given
-    up. breaker: attempts in a row that infrastructure may spoil before a batch is given up; None:
-    any number. host: what setup commands run with.
+    up. breaker: infrastructure errors in a row after which a batch is given up; None: any number.
+    host: the host of setup commands.
     """
 
     folder: Path | None = None
@@ -183,19 +181,21 @@ class TrialBatch:
         self._again: list[PendingTrial] = []
         self._flying: dict[str, _Flight] = {}
         self._ended: dict[str, Trial] = {}
-        self._spoiled, self._why = 0, ""
+        # Failures in a row by infrastructure, and the detail of the last.
+        self._failures, self._last_detail = 0, ""
         self._unpriced: PriceUnknown | None = None
 
     async def run(self) -> Mapping[str, Trial]:
-        """Return the trials by key. Raises BudgetSpent when something could not be started any
-        more, after all that was under way has ended; it is all in the ledger. When it is cancelled,
-        what is under way is stopped. Raises TrialsFailing when one attempt after the other is
-        spoiled, once for each named batch.
+        """Return the trials by key.
+
+        When it is cancelled, the trials under way are stopped. Raises BudgetSpent when a trial
+        could not be started, after all trials under way have ended and are in the ledger. Raises
+        TrialsFailing when infrastructure fails again and again, once for each named batch.
         """
         runner = self._runner
         try:
             while self._waiting or self._again or self._flying:
-                pause = self._start()
+                pause = self._start_trials()
                 if self._flying:
                     limit = None if math.isinf(pause) else pause
                     self._settle_finished(await runner.backend.poll(limit))
@@ -209,70 +209,68 @@ class TrialBatch:
                 else:
                     await asyncio.sleep(min(pause, runner.budget.seconds_left))
         finally:
-            # A cancelled or broken batch leaves no job running, and what those took is unknown.
+            # A cancelled or broken batch leaves no job running. What these jobs took is unknown.
             await runner.backend.cancel(list(self._flying))
             for flight in self._flying.values():
                 runner.budget.settle(flight.reservation, ModelUsage(), lost=True)
         return self._ended
 
-    def _start(self) -> float:
-        """Start what may start now.
+    def _start_trials(self) -> float:
+        """Start the trials that may start now.
 
-        Returns in how many seconds more may, inf when something must end first.
+        Return the seconds until another one may, inf when a trial has to end first.
         """
         runner = self._runner
         starting: list[_Flight] = []
         try:
             while True:
-                pause = self._pause(len(starting))
+                pause = self._find_pause(len(starting))
                 if pause:
                     break
                 try:
                     reservation = runner.budget.reserve(runner.budget.most, runner.budget.longest)
-                except PriceUnknown as error:  # what is under way is paid, so it may end
+                except PriceUnknown as error:
+                    # Raised later: the trials under way are paid for, so they may end.
                     self._unpriced, reservation = error, None
                 if reservation is None:
                     pause = math.inf
                     break
                 in_flight = len(self._flying) + len(starting) + 1
-                starting.append(
-                    _Flight(self._next(), reservation, runner.throttle.begin_trial(), in_flight)
-                )
+                began = runner.throttle.begin_trial()
+                starting.append(_Flight(self._take_next(), reservation, began, in_flight))
             if starting:
-                # On the disk before the first job starts: after a kill the budget counts what may
-                # have been spent.
+                # On the disk before the first job starts: after a kill the budget counts all that
+                # may have been spent.
                 runner.ledger.append_all(
                     ("started", self._started_fields(flight)) for flight in starting
                 )
             # One by one, so that an error releases the reservations of jobs that were not
             # submitted.
             while starting:
-                self._flying[runner.backend.submit(runner.make_job(starting[0].work))] = starting[0]
-                starting.pop(0)
+                ticket = runner.backend.submit(runner.make_job(starting[0].work))
+                self._flying[ticket] = starting.pop(0)
         except BaseException:
             for flight in starting:
                 runner.budget.release(flight.reservation)
             raise
         return pause
 
-    def _pause(self, starting: int) -> float:
-        """Return in how many seconds one more may start, as far as the provider and the queue are
-        concerned.
-        """
+    def _find_pause(self, starting: int) -> float:
+        """Return the seconds until one more trial may start, by the provider and the queue."""
         pause = self._runner.throttle.wait(len(self._flying) + starting)
         if self._waiting:
             return pause
         if not self._again:
             return math.inf
-        return max(pause, self._soonest().not_before - self._runner.clock(), 0.0)
+        return max(pause, self._find_soonest().not_before - self._runner.clock(), 0.0)
 
-    def _soonest(self) -> PendingTrial:
+    def _find_soonest(self) -> PendingTrial:
         return min(self._again, key=lambda work: work.not_before)
 
-    def _next(self) -> PendingTrial:
-        """Take what is to start now out of the queue: what is tried again before what is new."""
+    def _take_next(self) -> PendingTrial:
+        """Take the trial that starts now out of the queue: a retry before a new one."""
         if self._again:
-            again = self._soonest()
+            again = self._find_soonest()
             if again.not_before <= self._runner.clock():
                 self._again.remove(again)
                 return again
@@ -291,10 +289,9 @@ class TrialBatch:
         }
 
     def _settle_finished(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
-        """Settle the trials that ended, write them down, and queue again those to be retried."""
+        """Settle the trials that ended, record them, and queue those to be retried."""
         runner = self._runner
-        # Before the records are made: a trial on changed files must not be written down as a
-        # result.
+        # Before the records are made: a trial on changed files must not be recorded as a result.
         changed = runner.intact() if done else ""
         if changed:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
@@ -317,27 +314,23 @@ class TrialBatch:
             runner.budget.learn(trial.usage, trial.wall, trial.judging)
             runner.throttle.end_trial(flight.began, attempt.rollout.retry_after)
             runner.cache.add(self._name, trial, attempt.final)
-            spoiled = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
-            again = spoiled and flight.work.attempt < len(runner.settings.backoff)
+            work, backoff = flight.work, runner.settings.backoff
+            has_failed = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
+            again = has_failed and work.attempt < len(backoff)
             if again:
                 # The provider's own wait counts where it is longer.
-                wait = max(
-                    runner.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0
-                )
+                wait = max(backoff[work.attempt], attempt.rollout.retry_after or 0.0)
                 not_before = runner.clock() + wait
-                self._again.append(
-                    replace(flight.work, attempt=flight.work.attempt + 1, not_before=not_before)
-                )
+                retry = replace(work, attempt=work.attempt + 1, not_before=not_before)
+                self._again.append(retry)
             else:
                 self._ended[trial.key] = trial
-            self._count(trial, not again or attempt.rollout.retry_after is None)
+            self._count_failure(trial, not again or attempt.rollout.retry_after is None)
 
     def _trial_records(
         self, flight: _Flight, trial: Trial, attempt: TrialAttempt
     ) -> Iterator[tuple[str, Any]]:
-        """Yield the records of a trial that ended: of each request to a model, of each round, and
-        then its own.
-        """
+        """Yield the records of a trial: of each request to a model, of each round, then its own."""
         task, about = flight.work.task, {"batch": self._name, "attempt": flight.work.attempt}
         yield from attempt_records(trial.key, attempt, **about)
         yield from round_records(task, trial, attempt, **about)
@@ -346,30 +339,32 @@ class TrialBatch:
             about |= code_fields(task, attempt.outcome, attempt.score)
         yield "trial", trial_fields(trial, attempt, **about)
 
-    def _count(self, trial: Trial, counts: bool) -> None:
-        """Count what was spoiled in a row. A provider that asks to wait is only counted when it
-        asked for the last time.
+    def _count_failure(self, trial: Trial, counts: bool) -> None:
+        """Count the failures in a row by infrastructure.
+
+        counts: False for a trial that is tried again because its provider asked to wait.
         """
-        # A candidate may well crash on every task. The base has shown in the pilot that it does
-        # not.
+        # Crashes count in the pilot alone: there they are of the base. A candidate may crash on
+        # every task.
         crashed = trial.detail.startswith(CRASHED) and self._name.partition("/")[0] == "calibrate"
         if trial.outcome is not TrialOutcome.INFRA_ERROR and not crashed:
-            self._spoiled = 0
+            self._failures = 0
         elif counts:
-            self._spoiled += 1
-            self._why = trial.detail
+            self._failures += 1
+            self._last_detail = trial.detail
 
-    # A continued run tries what failed once more, so the batch must not be given up twice.
     def _check_breaker(self) -> None:
         runner, most = self._runner, self._runner.settings.breaker
-        if most is None or self._spoiled < most or self._name in runner.cache.broken:
+        # A continued run tries the failed trials once more, so it does not give up a batch twice.
+        if most is None or self._failures < most or self._name in runner.cache.broken:
             return
         # Recorded before it is raised: the run that continues knows by it that failures are to be
         # retried.
-        runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
+        runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._last_detail})
         runner.cache.forget_failures(self._name)
-        reason = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
-        if self._name.startswith(SEALED_BATCH):  # the detail may name a sealed task, or quote it
+        reason = f"the last one said: {self._last_detail[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
+        # The detail may name a sealed task, or quote it.
+        if self._name.startswith(SEALED_BATCH):
             reason = "what the last one said is in test.jsonl of the run, for a person to read"
         # As many as the breaker allows; more may have ended at the same moment.
         raise TrialsFailing(
@@ -389,10 +384,10 @@ def _mark_tampered(attempt: TrialAttempt, why: str) -> TrialAttempt:
 class TrialRunner:
     """Runs trials of one executor into one ledger.
 
-    files: those of the task set. scoring: by default as each task says, with all these files.
+    files: of the task set. scoring: by default the scorer of each task, with all these files.
     budget, throttle, backend: may be shared; by default no limit, four to sixteen at once, and
-    tasks of this process. intact: called whenever trials end; returns why they are void, because
-    tasks or scorers were changed meanwhile, or ''. Such trials are TAMPERED.
+    tasks of this process. intact: called whenever trials end. It returns '', or why they are void
+    because tasks or scorers changed meanwhile; such trials are TAMPERED.
     """
 
     def __init__(
@@ -415,13 +410,11 @@ class TrialRunner:
         self.budget.add_ledger(ledger)
         self._files = files or {}
         self._scoring = scoring or TaskSetScorer(self._files, self.settings.host)
-        self.throttle, self.backend = (
-            throttle or ConcurrencyLimit(clock=clock),
-            backend or AsyncioBackend(),
-        )
+        self.throttle = throttle or ConcurrencyLimit(clock=clock)
+        self.backend = backend or AsyncioBackend()
         self.clock, self.intact = clock, intact
         self.cache = TrialCache.from_records(ledger.records)
-        # Guards `known` from the look-up of trials to their end: two measurements at once would run
+        # Guards `cache` from the look-up of trials to their end: two measurements at once would run
         # the same trial twice.
         self._turn = asyncio.Lock()
         # A scorer's digest is over all its files, and `key` is called for every repeat.
@@ -433,38 +426,36 @@ class TrialRunner:
     async def measure(
         self, requests: Sequence[TrialRequest], batch: str | None = None
     ) -> list[Trial]:
-        """Return a trial for each request, in the order of the requests; they run with all programs
-        interleaved.
+        """Return a trial for each request, in the order of the requests.
 
-        A trial that counted before is `cached` and costs nothing. One that infrastructure spoiled
-        is tried again as often as there are backoffs, and then comes back as INFRA_ERROR: it is
-        missing, and no verdict.
+        The programs run interleaved. A trial that counted before is `cached` and costs nothing. One
+        that failed by infrastructure is tried again as often as there are backoffs. Then it is
+        returned as INFRA_ERROR: it is missing, and no verdict.
 
-        batch: names the measurement. Asked for again under the same name, also by another process
-        after a kill, it goes on where it was and comes to the same trials: what failed for good
-        stays missing, and nothing that it ran itself is `cached`. Under another name, or without
-        one, missing trials run again.
+        batch: the name of the measurement. A second call with the same name continues it, also in
+        another process after a kill, and returns the same trials. Trials that failed for good stay
+        missing, and none that it ran itself is `cached`. With another name, or without one, missing
+        trials run again.
 
         Raises BudgetSpent after all trials under way have ended, TrialsFailing, LedgerError, and
-        what cancels it. The ledger keeps everything measured until then.
+        the exception of a cancellation. The ledger keeps everything measured until then.
         """
         async with self._turn:
             with self.budget.running():
-                programs = {
-                    id(program): program.digest
-                    for program in {id(program): program for program, _, _ in requests}.values()
-                }
+                # Each program's digest once: it is a hash over all its files.
+                programs = {id(program): program for program, _, _ in requests}
+                digests = {id_: program.digest for id_, program in programs.items()}
                 keys = [
-                    self.key(programs[id(program)], task, repeat)
+                    self.key(digests[id(program)], task, repeat)
                     for program, task, repeat in requests
                 ]
-                found = self._find_finished(keys, batch)
-                work = self._work(requests, keys, found, batch)
+                finished = self._find_finished(keys, batch)
+                work = self._list_work(requests, keys, finished, batch)
                 if work:
-                    found |= await TrialBatch(batch or "", work, self).run()
+                    finished |= await TrialBatch(batch or "", work, self).run()
         passes = self.settings.passes
         return [
-            _as_requested(found[key], request, passes)
+            _as_requested(finished[key], request, passes)
             for key, request in zip(keys, requests, strict=True)
         ]
 
@@ -478,54 +469,50 @@ class TrialRunner:
     def _find_finished(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
         """Return the trials that need not be run.
 
-        One that a named batch takes from another is recorded as its own.
+        A trial that a named batch takes from another batch is recorded as its own.
         """
-        found: dict[str, Trial] = {}
+        finished: dict[str, Trial] = {}
         copied: list[Trial] = []
         for key in dict.fromkeys(keys):
-            trial = None if batch is None else self._of_batch(batch, key)
+            trial = None if batch is None else self._find_in_batch(batch, key)
             if trial is None and (counted := self.cache.counted.get(key)):
                 # A copy: the counted trial itself stays the one that was paid.
                 trial = replace(counted, cached=True)
                 if batch is not None:
                     copied.append(strip_texts(trial))
             if trial is not None:
-                found[key] = trial
+                finished[key] = trial
         self.ledger.append_all(
             ("trial", trial_fields(trial, None, batch=batch or "")) for trial in copied
         )
         for trial in copied:
             self.cache.add(batch or "", trial)
-        return found
+        return finished
 
-    def _of_batch(self, batch: str, key: str) -> Trial | None:
-        """Return what this batch has come to for a trial, None while it has not."""
+    def _find_in_batch(self, batch: str, key: str) -> Trial | None:
+        """Return the trial that ended in this batch, or failed for good there, None without one."""
+        ended = self.cache.ended.get((batch, key))
+        if ended:
+            return ended
         times, failed = self.cache.failed.get((batch, key), (0, None))
-        return self.cache.ended.get((batch, key)) or (
-            failed if times > len(self.settings.backoff) else None
-        )
+        return failed if times > len(self.settings.backoff) else None
 
-    def _work(
+    def _list_work(
         self,
         requests: Sequence[TrialRequest],
         keys: Sequence[str],
-        found: Mapping[str, Trial],
+        finished: Mapping[str, Trial],
         batch: str | None,
     ) -> list[PendingTrial]:
-        if all(key in found for key in keys):
+        if all(key in finished for key in keys):
             return []
         work: dict[str, PendingTrial] = {}
         for index in interleave(requests):
-            if (key := keys[index]) not in found and key not in work:
+            if (key := keys[index]) not in finished and key not in work:
+                times = 0
                 # A batch that is continued goes on counting the attempts that failed before.
-                times = (
-                    0
-                    if batch is None
-                    else self.cache.failed.get(
-                        (batch, key),
-                        (0, None),
-                    )[0]
-                )
+                if batch is not None and (batch, key) in self.cache.failed:
+                    times, _ = self.cache.failed[batch, key]
                 work[key] = PendingTrial(key, *requests[index], times)
         return list(work.values())
 
@@ -550,8 +537,6 @@ def _as_requested(trial: Trial, request: TrialRequest, passes: float) -> Trial:
     if outcome in (TrialOutcome.PASS, TrialOutcome.FAIL) and trial.score is not None:
         outcome = TrialOutcome.PASS if trial.score >= passes else TrialOutcome.FAIL
     task = request[1].id
-    return (
-        trial
-        if (trial.task, trial.outcome) == (task, outcome)
-        else replace(trial, task=task, outcome=outcome)
-    )
+    if (trial.task, trial.outcome) == (task, outcome):
+        return trial
+    return replace(trial, task=task, outcome=outcome)

@@ -29,7 +29,7 @@ from evolvable_store.errors import EvolvableError
 BRIDGE: Final = "evolvable_evolve.evolution.trials.ray_bridge"
 _START = 180.0  # seconds for a cluster to answer, or to start on this machine
 _STOP = 25.0  # seconds for the bridge to end what it has started
-_SHARED = 256  # different contents that stay in the object store, for jobs to come
+_SHARED = 256  # different contents that stay in the object store for later jobs
 
 
 class RayMissing(EvolvableError):
@@ -44,15 +44,13 @@ class RayUnavailable(EvolvableError):
 
 
 def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
-    """Return all of the environment of the process that speaks with the cluster: no keys, and no
-    variables of Ray.
-    """
+    """Return the whole environment of the bridge process: no keys, and no variables of Ray."""
     environment = os.environ if cluster.environment is None else cluster.environment
     return environment_inside(environment, environment.get("HOME", "/tmp"))
 
 
 class _Bridge:
-    """The process, its pipe, and a thread that reads what it says."""
+    """The bridge process, its pipe, and a thread that reads its frames."""
 
     def __init__(
         self, cluster: RayCluster, on_frame: Callable[["_Bridge", dict[str, Any], bytes], None]
@@ -61,19 +59,12 @@ class _Bridge:
             raise RayMissing()
         ours, theirs = Pipe()
         # -P: nothing is imported from the current folder, which is not ours.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            BRIDGE,
-            str(theirs.fileno()),
-            cluster.address,
-            str(cluster.slots),
-        ]
+        module = [sys.executable, "-P", "-m", BRIDGE]
+        arguments = [theirs.fileno(), cluster.address, cluster.slots, cluster.token_file]
         # A session of its own: Ctrl-C at the terminal is for the driver, which then stops the
         # trials.
         self._process = subprocess.Popen(
-            [*command, str(cluster.token_file)],
+            [*module, *map(str, arguments)],
             env=_bridge_environment(cluster),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -82,7 +73,7 @@ class _Bridge:
             cwd="/",
             start_new_session=True,
         )
-        # Only with this copy closed does the death of the process read as the end of the pipe.
+        # With this copy open, the death of the process would not end the pipe.
         theirs.close()
         self._connection: Connection = ours
         self._on_frame = on_frame
@@ -111,16 +102,14 @@ class _Bridge:
         except (EOFError, OSError, ValueError, RuntimeError):
             pass
         self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+        # The loop may have ended, and then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_frame, self, {"gone": True}, b"")
 
     async def stop(self) -> None:
-        """Close the pipe, at which the process ends the trials and itself.
-
-        Kill it when it does not.
-        """
+        """End the orders, so that the process stops the trials and itself; kill it if it hangs."""
         with contextlib.suppress(OSError):
-            self._shut()
+            self._shut_orders()
         try:
             async with asyncio.timeout(_STOP):
                 await self.gone.wait()
@@ -129,26 +118,26 @@ class _Bridge:
             await self.gone.wait()
         self._connection.close()
 
-    def _shut(self) -> None:
-        """Let the process read the end of its orders, while its last frames can still
-        be read here.
-        """
+    def _shut_orders(self) -> None:
+        """End the stream of orders; the last frames of the process can still be read."""
         with socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_WR)
 
 
 class RayBackend:
-    """Runs each job as a task of Ray. Ray never runs a task twice: the ledger decides on a repeat,
-    and bills it.
+    """Runs each job as a task of Ray.
 
-    What many jobs share (recipe, program, files) goes into the object store once, by its hash. What
-    a node returns is JSON that is checked here. A bridge that dies fails the jobs under way, and
-    the next job starts another one.
+    Ray never runs a task twice: a retry has a record of its own in the ledger. Recipe, program and
+    files, which many jobs share, go into the object store once, by their hashes. A node returns
+    JSON, which is checked here. A bridge that dies fails the jobs under way, and the next job
+    starts another one.
     """
 
     def __init__(self, cluster: RayCluster, recipe: NodeRecipe | None = None) -> None:
-        """recipe: how nodes make executor and scorer; None: each job's own are sent, which then
-        hold no secrets.
+        """Make the backend.
+
+        recipe: makes executor and scorer on the nodes. None: each job's own are sent, which then
+        must have no secrets.
         """
         self._cluster, self._recipe = cluster, recipe
         self._bridge: _Bridge | None = None
@@ -164,11 +153,11 @@ class RayBackend:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process that speaks with the cluster, None while there is none."""
+        """The id of the bridge process, None while there is none."""
         return self._bridge.pid if self._bridge is not None else None
 
     async def open(self) -> dict[str, Any]:
-        """Connect and return what the cluster is: versions, nodes and slots.
+        """Connect and return the report of the cluster: versions, nodes and slots.
 
         Raises RayMissing, RayUnavailable.
         """
@@ -198,18 +187,16 @@ class RayBackend:
         """Start a job and return its ticket. Raises what pickling raises."""
         bridge, ticket = self._open_bridge(), str(next(self._numbers))
         packed = pack_job(job)
+        contents = (self._pack_recipe(job), *map(pickle.dumps, _list_contents(job)))
         # Before the order to run: the bridge looks the contents up when it takes the job.
-        shared = [
-            self._share(bridge, content)
-            for content in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))
-        ]
+        shared = [self._share(bridge, content) for content in contents]
         digest = hashlib.sha256(packed).hexdigest()
         bridge.send({"order": "run", "ticket": ticket, "shared": shared, "digest": digest}, packed)
         self._flying.add(ticket)
-        self._forget(bridge, keep=len(shared))
+        self._forget_oldest(bridge, keep=len(shared))
         return ticket
 
-    def _recipe_of(self, job: trial.TrialJob) -> bytes:
+    def _pack_recipe(self, job: trial.TrialJob) -> bytes:
         if self._recipe is not None:
             # The node makes its own scorer, so the job's must not make another entry.
             job = trial.TrialJob(job.executor, None, job.task, job.program, 0)
@@ -228,12 +215,10 @@ class RayBackend:
         self._sent.move_to_end(digest)
         return digest
 
-    def _forget(self, bridge: _Bridge, keep: int) -> None:
-        # The contents of the job just sent must stay, also where one job alone has more than the
-        # limit.
-        old = [
-            self._sent.popitem(last=False)[0] for _ in range(len(self._sent) - max(_SHARED, keep))
-        ]
+    def _forget_oldest(self, bridge: _Bridge, keep: int) -> None:
+        """Drop the contents that no job used for longest. keep: as many newest ones stay."""
+        excess = len(self._sent) - max(_SHARED, keep)
+        old = [self._sent.popitem(last=False)[0] for _ in range(excess)]
         if old:
             bridge.send({"order": "forget", "digests": old})
 
@@ -249,12 +234,8 @@ class RayBackend:
         elif "failed" in frame:
             self._problem = (str(frame["failed"][0]), str(frame["failed"][1]))
         elif "done" in frame:
-            self._end(
-                str(frame["done"]),
-                _attempt(data, str(frame["why"]))
-                if frame["bytes"]
-                else _lost_attempt(frame["why"]),
-            )
+            attempt = _decode_answer(data) if frame["bytes"] else _make_lost_attempt(frame["why"])
+            self._end_job(str(frame["done"]), attempt)
         elif "cancelled" in frame:
             self._cancelled.update(frame["cancelled"])
             self._finished.news.set()
@@ -263,7 +244,9 @@ class RayBackend:
             if self._bridge is bridge:
                 self._bridge = None
             for ticket in sorted(self._flying, key=int):
-                self._end(ticket, _lost_attempt("the process that speaks with the cluster ended"))
+                self._end_job(
+                    ticket, _make_lost_attempt("the process that speaks with the cluster ended")
+                )
             self._problem = self._problem or (
                 "The Ray cluster could not be reached.",
                 "Look at it with `ray status`.",
@@ -271,7 +254,7 @@ class RayBackend:
             self._answered.set()
             self._finished.news.set()
 
-    def _end(self, ticket: str, attempt: trial.TrialAttempt) -> None:
+    def _end_job(self, ticket: str, attempt: trial.TrialAttempt) -> None:
         if ticket in self._flying:
             self._flying.discard(ticket)
             self._finished.add(ticket, attempt)
@@ -301,21 +284,18 @@ class RayBackend:
             await bridge.stop()
 
 
-def _contents(job: trial.TrialJob) -> tuple[object, object]:
-    """Return what several jobs may have in common, in an order that gives equal bytes for equal
-    contents.
-    """
+def _list_contents(job: trial.TrialJob) -> tuple[object, object]:
+    """Return the program and the files of a job, which other jobs may share."""
+    # Sorted, so that equal files are equal bytes.
     return job.program, dict(sorted(job.files.items()))
 
 
-def _lost_attempt(why: object) -> trial.TrialAttempt:
-    return trial.infrastructure_error(
-        f"the worker died ({ascii(str(why)[:200])[1:-1]})",
-        lost=True,
-    )
+def _make_lost_attempt(why: object) -> trial.TrialAttempt:
+    reason = ascii(str(why)[:200])[1:-1]
+    return trial.infrastructure_error(f"the worker died ({reason})", lost=True)
 
 
-def _attempt(data: bytes, why: str) -> trial.TrialAttempt:
+def _decode_answer(data: bytes) -> trial.TrialAttempt:
     try:
         return decode_attempt(data)
     except InvalidAttempt as error:

@@ -1,5 +1,4 @@
-"""The process that speaks with a Ray cluster for the driver of a run; the only one of the product
-that imports Ray.
+"""The process that connects the driver of a run with a Ray cluster; only this one imports Ray.
 
 `python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an
 address it starts a cluster of this machine. Frames of a pipe carry JSON and bytes. What a node
@@ -33,14 +32,14 @@ RAY_SLOT: Final = "agent_slot"
 """The custom resource that one trial holds: a node offers as many as it can run at once."""
 
 SESSION_PREFIX: Final = "evolvable-ray-"
-_LOOK = 0.05  # seconds of one wait for results
+_RESULT_WAIT = 0.05  # seconds of one wait for results
 _GRACE = 5.0  # seconds for a cancelled task to end what it has started
 _LAST = 20.0  # seconds after which this process ends in any case
-_STORE_BYTES = 100 * 2**20  # of shared memory for what trials of this machine share
-_SLOTS_INTERVAL = 5.0  # seconds without a result between two looks at the slots
+_STORE_BYTES = 100 * 2**20  # of shared memory for the contents that trials of this machine share
+_SLOTS_INTERVAL = 5.0  # seconds without a result between two counts of the slots
 _METADATA = 1000  # bytes that Ray stores beside those of a result, at most
 _NO_BYTES = "it failed, or returned something else than bytes"
-_NO_SLOTS = 6  # looks without any slot after which waiting trials are given up
+_NO_SLOTS = 6  # counts without any slot after which waiting trials are given up
 
 # Set to 0, every port of Ray listens on the loopback interface, and the address of this node is
 # 127.0.0.1.
@@ -56,9 +55,7 @@ class ClusterRefused(Exception):
 
 
 def restrict_ray(token_file: Path) -> None:
-    """Set Ray's environment before it is imported: tokens, no usage statistics, no runtime
-    environments of others.
-    """
+    """Set Ray's environment before it is imported: a token, no usage statistics, no logs."""
     os.environ |= {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),
@@ -89,11 +86,10 @@ def _watch_unpickling() -> None:
 
 @contextmanager
 def no_names_unpickled() -> Iterator[None]:
-    """Make unpickling in this thread raise UnpickledName where the pickle names anything: so it
-    runs nothing.
+    """Make unpickling in this thread raise UnpickledName where a pickle names a class or function.
 
-    `ray.get` unpickles every result that is not bytes. A pickle without names holds plain values
-    only.
+    `ray.get` unpickles every result that is not bytes. A pickle without names has plain values
+    only, and runs nothing.
     """
     _watch_unpickling()
     _reading.now = True
@@ -119,7 +115,7 @@ class Cluster:
             _refuse_open_cluster(address)
             options = {"address": address}
         else:
-            options = self._local(slots)
+            options = self._start_local(slots)
         ray: Any = import_module("ray")  # after its environment is set; this process alone has it
         ray.init(log_to_driver=False, configure_logging=False, **options)
         self._ray = ray
@@ -129,16 +125,12 @@ class Cluster:
         self._shared: dict[str, Any] = {}
         self.flying: dict[Any, str] = {}
 
-    def _local(self, slots: int) -> dict[str, Any]:
+    def _start_local(self, slots: int) -> dict[str, Any]:
         remove_stale_folders(SESSION_PREFIX)
         # Ray puts sockets below, whose paths must be short.
         place = tempfile.gettempdir() if len(tempfile.gettempdir()) < 24 else "/tmp"
-        self._folder = Path(
-            tempfile.mkdtemp(
-                prefix=f"{SESSION_PREFIX}{os.getpid()}-",
-                dir=place,
-            )
-        )
+        folder = tempfile.mkdtemp(prefix=f"{SESSION_PREFIX}{os.getpid()}-", dir=place)
+        self._folder = Path(folder)
         token = self._folder / "token"
         token.write_text(secrets.token_hex(32), encoding="ascii")
         # Its content opens the cluster to every account of this machine.
@@ -159,56 +151,44 @@ class Cluster:
 
     def report(self) -> dict[str, Any]:
         """Return the nodes with their slots, and the versions that all of them share."""
-        nodes = [
-            {
-                "node": str(node["NodeManagerAddress"]),
-                "slots": int(node["Resources"].get(RAY_SLOT, 0)),
-            }
-            for node in self._ray.nodes()
-            if node["Alive"]
-        ]
+        nodes = []
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                slots = int(node["Resources"].get(RAY_SLOT, 0))
+                nodes.append({"node": str(node["NodeManagerAddress"]), "slots": slots})
         return {"ray": self._ray.__version__, "python": sys.version.split()[0], "nodes": nodes}
 
     def share(self, digest: str, data: bytes) -> None:
-        """Put bytes into the object store, once; Ray brings them once to each node that
-        needs them.
-        """
+        """Put bytes into the object store, once; Ray copies them once to each node."""
         if digest not in self._shared:
             self._shared[digest] = self._ray.put(data)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Let go of what no later job needs."""
+        """Drop contents that no later job needs from the object store."""
         for digest in digests:
             self._shared.pop(digest, None)
 
     def run(self, ticket: str, shared: Sequence[str], job: bytes, digest: str) -> None:
         """Start one job with the shared bytes of these hashes."""
-        self.flying[
-            self._run.remote(
-                *(self._shared[key] for key in shared),
-                job,
-                [*shared, digest],
-            )
-        ] = ticket
+        contents = [self._shared[key] for key in shared]
+        reference = self._run.remote(*contents, job, [*shared, digest])
+        self.flying[reference] = ticket
 
     def take_finished(self) -> list[tuple[str, bytes | None, str]]:
         """Return the jobs that have ended: the ticket, and its bytes or why there are none."""
         # Waits for one, and then takes all others that are done without waiting.
-        ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_LOOK)
+        ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_RESULT_WAIT)
         if ready:
-            ready, _ = self._ray.wait(
-                list(self.flying),
-                num_returns=len(self.flying),
-                timeout=0,
-            )
-        return [(self.flying.pop(reference), *self._bytes_of(reference)) for reference in ready]
+            references = list(self.flying)
+            ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
+        return [(self.flying.pop(reference), *self._read_bytes(reference)) for reference in ready]
 
-    def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
+    def _read_bytes(self, reference: Any) -> tuple[bytes | None, str]:
         """Return the bytes that a task returned, or why there are none.
 
-        Nothing that a node stored runs here.
+        No code in a node's result runs here.
         """
-        # Before `get`, which loads a result of any size.
+        # Checked before `get`, which loads a result of any size.
         size = self._locations([reference], 60_000).get(reference, {}).get("object_size")
         if (size or 0) > MAX_ATTEMPT + _METADATA:
             return None, "it returned too much"
@@ -225,13 +205,14 @@ class Cluster:
         return (value, "") if len(value) <= MAX_ATTEMPT else (None, "it returned too much")
 
     def cancel(self, tickets: Iterable[str]) -> None:
-        """Stop these jobs: each is asked to end what it has started, then its worker is killed."""
+        """Stop these jobs: ask each to stop its processes, then kill its worker."""
         ticket_set = set(tickets)
         left = [reference for reference, ticket in self.flying.items() if ticket in ticket_set]
         # First a cancellation that the task can handle, then the end of its worker.
         for force in (False, True):
             for reference in left:
-                with suppress(Exception):  # it may have ended this moment
+                # It may have ended this moment.
+                with suppress(Exception):
                     self._ray.cancel(reference, force=force)
             if left:
                 _, left = self._ray.wait(left, num_returns=len(left), timeout=_GRACE)
@@ -254,26 +235,26 @@ class Cluster:
 
 
 def _refuse_open_cluster(address: str) -> None:
-    """Raise ClusterRefused when the cluster accepts a client without a token, as Ray does by
-    default.
-    """
+    """Raise ClusterRefused when the cluster accepts clients without a token, Ray's default."""
     command = [sys.executable, "-P", "-c", *_UNAUTHENTICATED, address]
     # A process of its own, whose environment has no token.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     environment.pop("RAY_AUTH_TOKEN_PATH", None)
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+        process = subprocess.run(
+            command, env=environment, capture_output=True, timeout=60, check=False
+        )
     except subprocess.TimeoutExpired:
         raise ClusterRefused(
             f"No Ray cluster answers at {address}.", "Start it, or correct the address."
         ) from None
-    if ran.returncode == 0:
+    if process.returncode == 0:
         raise ClusterRefused(
             f"The Ray cluster at {address} lets in everybody who reaches it, without a token.",
             "Start its nodes with RAY_AUTH_MODE=token; docs/ray.md says how.",
         )
-    error_text = ran.stderr.decode(errors="replace")
-    # The refusal that is wanted here. Its first letters differ in case between messages.
+    error_text = process.stderr.decode(errors="replace")
+    # The expected refusal. Its first letters differ in case between messages.
     if "nauthenticated" not in error_text and "uthentication" not in error_text:
         last = error_text.strip().rpartition("\n")[2][:200]
         raise ClusterRefused(
@@ -288,16 +269,16 @@ class Bridge:
     def __init__(self, connection: Connection, cluster: Cluster) -> None:
         self._connection, self._cluster = connection, cluster
         self._orders: queue.Queue[tuple[dict[str, Any], bytes] | None] = queue.Queue()
-        self._next_look, self._without_slots = 0.0, 0
+        # The time of the next count of the slots, and the counts so far without any.
+        self._next_count, self._without_slots = 0.0, 0
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         try:
             while True:
                 order = json.loads(self._connection.recv_bytes())
-                self._orders.put(
-                    (order, self._connection.recv_bytes() if order.get("bytes") else b"")
-                )
+                data = self._connection.recv_bytes() if order.get("bytes") else b""
+                self._orders.put((order, data))
         except (EOFError, OSError):
             pass
         # Ray may hang while it shuts down.
@@ -318,17 +299,17 @@ class Bridge:
             flying = bool(self._cluster.flying)
             with suppress(queue.Empty):
                 while True:
-                    # Blocks only while no job runs: otherwise results have to be looked for in
-                    # turns.
+                    # Blocks only while no job runs: otherwise results are polled between orders.
                     order = self._orders.get(block=not flying)
                     if order is None:
                         return
-                    self._take(*order)
-                    flying = True  # what is in the queue already comes first
+                    self._follow_order(*order)
+                    # The orders in the queue come before the results.
+                    flying = True
             if self._cluster.flying:
-                self._report()
+                self._report_results()
 
-    def _take(self, order: dict[str, Any], data: bytes) -> None:
+    def _follow_order(self, order: dict[str, Any], data: bytes) -> None:
         cluster, what = self._cluster, order["order"]
         if what == "share":
             cluster.share(order["digest"], data)
@@ -340,36 +321,37 @@ class Bridge:
             cluster.cancel(order["tickets"])
             self.send({"cancelled": order["tickets"]})
 
-    def _report(self) -> None:
+    def _report_results(self) -> None:
         now, done = time.monotonic(), self._cluster.take_finished()
         for ticket, data, why in done:
             self.send({"done": ticket, "why": why}, data)
-        if done or now < self._next_look:
-            # A result shows that there are slots, so the next look can wait.
-            self._next_look = now + _SLOTS_INTERVAL if done else self._next_look
+        if done or now < self._next_count:
+            # A result shows that there are slots, so the next count can wait.
+            if done:
+                self._next_count = now + _SLOTS_INTERVAL
             return
-        self._next_look = now + _SLOTS_INTERVAL
+        self._next_count = now + _SLOTS_INTERVAL
         self._without_slots = 0 if self._cluster.slots() else self._without_slots + 1
         if self._without_slots >= _NO_SLOTS:
-            for ticket in (waiting := list(self._cluster.flying.values())):
+            waiting = list(self._cluster.flying.values())
+            for ticket in waiting:
                 self.send({"done": ticket, "why": f"no node of the cluster offers {RAY_SLOT}"})
             self._cluster.cancel(waiting)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Connect and serve. What prevents a connection is sent as the first frame."""
+    """Connect and serve. An error of the connection is sent as the first frame."""
     connection = Connection(int(arguments[0]))
     address, slots, token_file = arguments[1], int(arguments[2]), Path(arguments[3])
     restrict_ray(token_file)
     try:
         cluster = Cluster(address, slots)
     except Exception as error:
-        reason = (
-            error.args
-            if isinstance(error, ClusterRefused)
-            else (f"{type(error).__name__}: {error}"[:500], "")
-        )
-        connection.send_bytes(json.dumps({"failed": list(reason)}).encode())
+        if isinstance(error, ClusterRefused):
+            reason = list(error.args)
+        else:
+            reason = [f"{type(error).__name__}: {error}"[:500], ""]
+        connection.send_bytes(json.dumps({"failed": reason}).encode())
         # Threads of Ray must not keep a process without a driver alive.
         os._exit(1)
     try:
@@ -377,7 +359,8 @@ def main(arguments: Sequence[str]) -> None:
         bridge.send({"ready": cluster.report()})
         bridge.serve()
     except OSError:
-        pass  # the driver is gone
+        # The driver is gone.
+        pass
     finally:
         cluster.close()
     os._exit(0)

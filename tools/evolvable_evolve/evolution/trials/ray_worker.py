@@ -1,5 +1,4 @@
-"""Trials on a node of a Ray cluster: checks the hashes of what it is given, runs one job, and
-returns JSON.
+"""A trial on a node of a Ray cluster: check the hashes of the input, run one job, return JSON.
 
 This module imports no Ray. A node trusts the driver of a run, as every task of Ray does; the driver
 trusts no node.
@@ -24,7 +23,7 @@ from evolvable_evolve.evolution.trials import trial
 from evolvable_evolve.evolution.trials.attempt_json import MAX_ATTEMPT, encode_attempt
 
 FOLDER_PREFIX: Final = "evolvable-node-"
-_WAKE_INTERVAL = 0.2  # seconds between two looks at whether Ray cancelled the task
+_WAKE_INTERVAL = 0.2  # seconds after which a cancellation by Ray is noticed
 
 
 class NodeMismatch(Exception):
@@ -46,7 +45,7 @@ _NO_EXECUTOR = _NoExecutor()
 
 
 class NodeRecipe(Protocol):
-    """Makes on a node what a job needs there.
+    """Makes the executor, the scorer and the host of a job on a node.
 
     It can be pickled, and holds no key, token or environment.
     """
@@ -81,30 +80,25 @@ def run_on_node(
 ) -> bytes:
     """Run one job and return its attempt as JSON.
 
-    Everything but the job itself comes from the object store of the node, by the hashes that the
-    job's sender names.
+    Recipe, program and files come from the object store of the node. hashes: of all four, as the
+    driver has them.
     """
-    # Before anything is unpickled.
+    # Checked before anything is unpickled.
     for data, digest in zip((recipe, program, files, job), hashes, strict=True):
         if hashlib.sha256(data).hexdigest() != digest:
-            return encode_attempt(
-                trial.infrastructure_error("the node was given other bytes than the run sent")
-            )
-    job_fields, scored = pickle.loads(job)
-    done = encode_attempt(
-        _run(job_fields, scored, pickle.loads(recipe), pickle.loads(program), pickle.loads(files))
-    )
-    if len(done) > MAX_ATTEMPT:
-        return encode_attempt(
-            trial.infrastructure_error(f"the attempt has {len(done):,} bytes", lost=True)
-        )
-    return done
+            why = "the node was given other bytes than the run sent"
+            return encode_attempt(trial.infrastructure_error(why))
+    bare_job, is_scored = pickle.loads(job)
+    contents = pickle.loads(recipe), pickle.loads(program), pickle.loads(files)
+    encoded = encode_attempt(_run_job(bare_job, is_scored, *contents))
+    if len(encoded) > MAX_ATTEMPT:
+        why = f"the attempt has {len(encoded):,} bytes"
+        return encode_attempt(trial.infrastructure_error(why, lost=True))
+    return encoded
 
 
 def pack_job(job: trial.TrialJob) -> bytes:
-    """Return what is sent for this job alone: the task, and neither executor, scorer, environment
-    nor paths.
-    """
+    """Return the bytes that are sent for this job alone: the task, and whether it is scored."""
     bare = replace(
         job,
         executor=_NO_EXECUTOR,
@@ -117,33 +111,33 @@ def pack_job(job: trial.TrialJob) -> bytes:
     return pickle.dumps((bare, job.scoring is not None))
 
 
-def _run(
+def _run_job(
     job: trial.TrialJob,
-    scored: bool,
+    is_scored: bool,
     recipe: NodeRecipe,
     program: Program,
     files: Mapping[str, bytes],
 ) -> trial.TrialAttempt:
-    folder = _worker_folder()
+    folder = _make_worker_folder()
     try:
         executor, scoring, host = recipe.prepare(job.task, folder / "executor")
-    except Exception as error:  # a node that is not set up shows nothing about the program
+    except Exception as error:
+        # A node that is not set up shows nothing about the program.
         return trial.infrastructure_error(f"node {os.uname().nodename} cannot run it: {error}")
     job = replace(
         job,
         executor=executor,
-        scoring=scoring if scored else None,
+        scoring=scoring if is_scored else None,
         program=program,
         files=files,
         host=host,
+        place=folder / "workspaces",
     )
-    return asyncio.run(_interruptible(replace(job, place=folder / "workspaces")))
+    return asyncio.run(_run_interruptible(job))
 
 
-async def _interruptible(job: trial.TrialJob) -> trial.TrialAttempt:
-    """Run a job and wake up now and then: Ray interrupts a task in a way that only running code
-    notices.
-    """
+async def _run_interruptible(job: trial.TrialJob) -> trial.TrialAttempt:
+    """Run a job and wake up regularly: only running code notices that Ray cancels its task."""
 
     async def wake() -> None:
         while True:
@@ -157,27 +151,23 @@ async def _interruptible(job: trial.TrialJob) -> trial.TrialAttempt:
 
 
 @cache
-def _worker_folder() -> Path:
-    """Return the folder of this process, after those of processes of this account that are gone
-    were removed.
-    """
+def _make_worker_folder() -> Path:
+    """Return the folder of this process, and remove those of dead processes of this account."""
     remove_stale_folders(FOLDER_PREFIX)
     return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
 
 
 def remove_stale_folders(prefix: str, place: Path | None = None) -> None:
-    """Remove folders of this account whose name holds the id of a process that does not run any
-    more.
-    """
-    for left in (place or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
-        # The temporary folder is shared: only folders of this account, and no links.
-        number = left.name.removeprefix(prefix).partition("-")[0]
+    """Remove folders of this account with the id of a dead process in their name."""
+    for folder in (place or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
+        number = folder.name.removeprefix(prefix).partition("-")[0]
+        if not number.isdecimal():
+            continue
         try:
-            ours = (
-                number.isdecimal() and not left.is_symlink() and left.stat().st_uid == os.getuid()
-            )
-            if ours and not Path("/proc", number).exists() and not _is_alive(int(number)):
-                shutil.rmtree(left, ignore_errors=True)
+            # The temporary folder is shared: only folders of this account, and no links.
+            is_ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+            if is_ours and not Path("/proc", number).exists() and not _is_alive(int(number)):
+                shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue
 

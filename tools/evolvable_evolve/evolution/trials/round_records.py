@@ -1,6 +1,4 @@
-"""The records beside that of a trial: one for each answer of its rounds, one for each attempt to
-ask a model.
-"""
+"""The records beside that of a trial: of each answer of its rounds, of each request to a model."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,12 +17,11 @@ Record = tuple[str, dict[str, Any]]
 def round_records(
     task: Task, trial: Trial, attempt: TrialAttempt, /, **about: object
 ) -> Iterator[Record]:
-    """Yield a record for each answer of a trial that was answered in rounds. about: fields of every
-    record.
+    """Yield a record for each answer of a trial that was answered in rounds.
 
-    Their usages and times add up to those of the trial, except where infrastructure ended it within
-    a round. The text of the last answer is in the trial's record. Scores are for the ledger and the
-    report: no round saw one.
+    about: fields of every record. Their usages and times add up to those of the trial, except where
+    infrastructure ended it within a round. The text of the last answer is in the trial's record.
+    Scores are for the ledger and the report: no round saw one.
     """
     solutions = attempt.rollout.solutions
     for number, solution in enumerate(solutions):
@@ -59,22 +56,20 @@ def round_records(
 
 
 def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
-    """Yield a record for each request that a trial made of a model behind an API, as executor or as
-    judge.
+    """Yield a record for each request of a trial to a model behind an API.
 
-    The trial's record holds their sums, and is what is billed. about: fields of every record.
+    The budget counts the trial's record, which has their sums. about: fields of every record.
     """
-    requests = [("executor", request) for request in attempt.rollout.attempts] + [
-        ("judge", request) for request in attempt.judged
-    ]
-    for role, request in requests:
-        yield ATTEMPTED, {**about, "key": key, "role": role, **asdict(request)}
+    by_role = {"executor": attempt.rollout.attempts, "judge": attempt.judged}
+    for role, requests in by_role.items():
+        for request in requests:
+            yield ATTEMPTED, {**about, "key": key, "role": role, **asdict(request)}
 
 
 def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:
     """Return the fields of a record about an answer to a programming problem.
 
-    None for a task of another kind.
+    They are empty for a task of another kind.
     """
     code = code_outcome(task, outcome, score)
     if code is None:

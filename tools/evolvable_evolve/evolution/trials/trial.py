@@ -36,12 +36,9 @@ def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 # Tasks and scores hold read-only mappings, which Python does not pickle by itself.
 copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
 
-# More tries help against a judge that fails at times; a scorer that fails three times mostly fails
-# always.
+# Retries help where a judge fails at times. A scorer that fails three times mostly fails always.
 MAX_SCORINGS = 3
-"""How often an answer is scored at most, when the scorer fails; the task is not run
-again for that.
-"""
+"""Attempts to score an answer when the scorer fails; the task is not run again for that."""
 
 
 class TrialScorer(Protocol):
@@ -62,12 +59,11 @@ class TrialScorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
-    """All that an attempt needs, as values: it can be pickled and run in another process or on
-    another machine.
+    """The input of an attempt, as values: it can be pickled and run on another machine.
 
-    scoring: None where only the answer is wanted. files: what the workspace begins with. place:
-    where workspaces are made, by default the system's temporary folder. patience: seconds beyond
-    the task's own time after which the executor is given up. host: what the task's setup runs with.
+    scoring: None where only the answer is wanted. files: the first files of the workspace. place:
+    the folder of workspaces, by default the system's temporary folder. patience: seconds beyond the
+    task's own time after which the executor is given up. host: the host of the task's setup.
     """
 
     executor: Executor
@@ -85,9 +81,9 @@ class TrialJob:
 class TrialAttempt:
     """Result of a job: a score, or an outcome without one, with `detail` saying why.
 
-    lost: what it spent is unknown. final: a retry would not help, or was made already. judging:
-    what all scorings of it took, by `judged` where a model behind an API was asked. earlier: the
-    scores of the answers before the last, None for one without a score.
+    lost: its usage is unknown. final: a retry would not help, or was made already. judging: the
+    usage of all its scorings. judged: their requests to a model behind an API. earlier: the scores
+    of the answers before the last, None for one without a score.
     """
 
     outcome: TrialOutcome | None
@@ -119,27 +115,29 @@ async def run_job(job: TrialJob) -> TrialAttempt:
             if job.scoring is None or (rollout.outcome is not None and not rollout.outcome.counts):
                 return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
             # Rounds have workspaces of their own, and the last answer is the one that counts.
-            last = rollout.solutions[-1].workspace or work if rollout.solutions else work
+            last = (rollout.solutions[-1].workspace if rollout.solutions else None) or work
             if rollout.outcome is None:
                 attempt = await _score_rollout(job, job.scoring, rollout, last)
             else:
                 attempt = TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
             return await _score_earlier(job, job.scoring, attempt)
-    except Exception as error:  # the workspace could not be made or set up
-        return infrastructure_error(_error_text(error))
+    except Exception as error:
+        # The workspace could not be made or set up.
+        return infrastructure_error(_format_error(error))
 
 
 async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
     """Return the rollout, or why there is none."""
     # The executor has its own limit; this one is for an executor that does not keep to it.
-    given_up = job.task.timeout_s + job.patience
+    limit = job.task.timeout_s + job.patience
     try:
-        async with asyncio.timeout(given_up) as limit:
+        async with asyncio.timeout(limit) as timeout:
             return await job.executor.run(job.task, job.program, job.repeat, work)
-    except Exception as error:  # an executor should not raise: that says nothing about the program
-        if isinstance(error, TimeoutError) and limit.expired():
-            return f"the executor did not come back within {given_up:.0f} s"
-        return f"the executor failed: {_error_text(error)}"
+    except Exception as error:
+        # An executor should not raise: its exception says nothing about the program.
+        if isinstance(error, TimeoutError) and timeout.expired():
+            return f"the executor did not come back within {limit:.0f} s"
+        return f"the executor failed: {_format_error(error)}"
 
 
 async def _score_rollout(
@@ -150,7 +148,7 @@ async def _score_rollout(
         try:
             score = await scoring(job.task, rollout, work)
         except Exception as error:
-            why = f"the scorer had trouble: {_error_text(error)}"
+            why = f"the scorer had trouble: {_format_error(error)}"
             attempt = _add_judging(attempt, error)
             continue
         attempt = _add_judging(attempt, score)
@@ -158,19 +156,18 @@ async def _score_rollout(
             return replace(attempt, score=score)
         why = f"the scorer said {score.value}, which is not within 0 and 1"
     if await _scores_known_answer(job, scoring):
-        # The scorer is alive: it fails on this output. Were the trial missing, a program could hide
-        # its wrong answers.
+        # The scorer works, and fails on this output. If the trial were missing, a program could
+        # hide its wrong answers.
         failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
         return replace(attempt, score=failed, detail=f"it counts as 0: {why}")
     return replace(attempt, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
 
 
 def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
-    """Return the attempt with what one scoring took, also where it gave no score."""
-    usage, attempts = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
-    return replace(
-        attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *attempts)
-    )
+    """Return the attempt with the usage of one scoring, also of one without a score."""
+    usage, requests = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
+    judging, judged = add_usage(attempt.judging, usage), (*attempt.judged, *requests)
+    return replace(attempt, judging=judging, judged=judged)
 
 
 async def _score_earlier(
@@ -184,12 +181,9 @@ async def _score_earlier(
         scored = await _score_solution(job, scoring, solution)
         if scored is not None:
             attempt = _add_judging(attempt, scored)
-        # The trial has a score of its own. An earlier one that failed is missing in the table of
-        # rounds alone. The trial has a score of its own: one that failed is missing in the table of
-        # rounds alone.
-        attempt = replace(
-            attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None)
-        )
+        # The trial has a score of its own, so a failed one is missing in the table of rounds alone.
+        score = scored if isinstance(scored, Score) else None
+        attempt = replace(attempt, earlier=(*attempt.earlier, score))
     return attempt
 
 
@@ -198,33 +192,30 @@ async def _score_solution(
 ) -> Score | Exception | None:
     if solution.outcome is not None or solution.workspace is None:
         return None
+    rollout = Rollout(solution.text, trace=solution.trace)
     try:
-        return await scoring(
-            job.task, Rollout(solution.text, trace=solution.trace), solution.workspace
-        )
+        return await scoring(job.task, rollout, solution.workspace)
     except Exception as error:
         return error
 
 
 async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
-    """Return whether the scorer scores a known answer now, in a workspace that the program never
-    touched.
-    """
+    """Return whether the scorer scores a known answer now, in a new workspace."""
     known_answer = scoring.known_answer(job.task)
     if known_answer is None:
         return False
-    output, files = known_answer
+    output, answer_files = known_answer
+    files = {**job.files, **answer_files}
     try:
-        async with open_workspace(
-            job.task, {**job.files, **files}, host=job.host, place=job.place
-        ) as fresh:
+        async with open_workspace(job.task, files, host=job.host, place=job.place) as fresh:
             score = await scoring(job.task, Rollout(output), fresh)
-    except Exception:  # the scorer fails here too, so its failure has nothing to do with the output
+    except Exception:
+        # The scorer fails here too, so its failure has nothing to do with the output.
         return False
     return 0 <= score.value <= 1
 
 
-def _error_text(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, EvolvableError):
         return error.text
     return f"{type(error).__name__}: {error}"
@@ -235,8 +226,9 @@ FinishedJob = tuple[str, TrialAttempt]
 
 
 class TrialBackend(Protocol):
-    """Runs jobs beside each other. It runs each at most once: the caller decides whether one is
-    tried again. Used from one event loop.
+    """Runs jobs concurrently, each at most once: the caller decides on a retry.
+
+    Used from one event loop.
     """
 
     def submit(self, job: TrialJob) -> str:
@@ -244,18 +236,15 @@ class TrialBackend(Protocol):
         ...
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Wait until a job is done, at most `timeout` seconds, and return all that are; each is
-        returned once.
+        """Wait until a job is done, at most `timeout` seconds, and return all finished jobs.
 
-        A job whose worker died has an infrastructure error. Returns nothing when there are no jobs.
+        Each is returned once. A job whose worker died has an infrastructure error. Returns nothing
+        when there are no jobs.
         """
         ...
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stop these jobs; `poll` returns nothing of them any more.
-
-        Unknown tickets are passed over.
-        """
+        """Stop these jobs, so that `poll` does not return them; unknown tickets are ignored."""
         ...
 
     async def close(self) -> None:
@@ -329,22 +318,20 @@ async def _run_cancellable(job: TrialJob) -> TrialAttempt:
 
 
 MAX_TRIAL_TEXT = 100_000
-"""Characters that are kept of one text of a trial: of a longer one the beginning and the end."""
+"""Characters of one text of a trial that the ledger has: the beginning and the end of the text."""
 
 BROKEN_BATCH = "broken"
-"""The type of the record of a batch that was given up, because no attempt in it came to
-a result.
-"""
+"""The type of the record of a batch that was given up, because its attempts had no result."""
 
 
 def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
-    """Return the sha256 over everything that decides a result: digests of program, task and scorer,
-    the executor's fingerprint, and which repeat.
+    """Return the sha256 of everything that decides a result.
+
+    program, task, scorer: their digests. executor: its fingerprint. repeat: its number.
     """
     # The empty text keeps the keys of older ledgers.
-    return hashlib.sha256(
-        json.dumps([program, task, scorer, executor, "", repeat]).encode()
-    ).hexdigest()
+    parts = json.dumps([program, task, scorer, executor, "", repeat])
+    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def shorten_text(text: str) -> str:
@@ -352,10 +339,8 @@ def shorten_text(text: str) -> str:
     if len(text) <= MAX_TRIAL_TEXT:
         return text
     half = MAX_TRIAL_TEXT // 2
-    return (
-        f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n"
-        f"{text[-half:]}"
-    )
+    notice = f"[... {len(text) - 2 * half:,} characters are left out here ...]"
+    return f"{text[:half]}\n{notice}\n{text[-half:]}"
 
 
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
@@ -378,7 +363,7 @@ def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object)
 
 
 def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
-    """Return what scoring a trial took, by the trial's record."""
+    """Return the usage of a trial's scorings, by its record."""
     return ModelUsage(**written["judging"]) if "judging" in written else ModelUsage()
 
 
@@ -396,11 +381,11 @@ def parse_trial(written: Mapping[str, Any]) -> Trial:
 
 @dataclass
 class TrialCache:
-    """Trials by the records: which of them count, and how far each named batch is.
+    """The trials of a ledger: those that count, and the state of each named batch.
 
     counted: by key, as first run. ended: by batch and key, the result in that batch. failed: by
-    batch and key, how often infrastructure failed, and the last of these trials. broken: batches
-    that were given up because only infrastructure failed; what failed in them is retried.
+    batch and key, the number of infrastructure errors, and the last of these trials. broken:
+    batches that were given up because of infrastructure errors; their failed trials are retried.
     """
 
     counted: dict[str, Trial] = field(default_factory=dict)
@@ -410,32 +395,30 @@ class TrialCache:
 
     @classmethod
     def from_records(cls, records: Iterable[LedgerRecord]) -> Self:
-        """Return what these records say, in their order."""
+        """Return the cache of these records, read in their order."""
         cache = cls()
         for record in records:
             if record["type"] == "trial":
-                cache.add(
-                    record["batch"],
-                    parse_trial(record["trial"]),
-                    record.get("final", False),
-                )
+                trial = parse_trial(record["trial"])
+                cache.add(record["batch"], trial, record.get("final", False))
             elif record["type"] == BROKEN_BATCH:
                 cache.forget_failures(record["batch"])
         return cache
 
     def forget_failures(self, batch: str) -> None:
-        """Forget what infrastructure spoiled in a batch."""
+        """Forget the failures by infrastructure in a batch."""
         self.broken.add(batch)
-        self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
+        self.failed = {place: entry for place, entry in self.failed.items() if place[0] != batch}
         crashed = [
             key
             for (name, key), trial in self.ended.items()
             if name == batch and trial.detail.startswith(CRASHED)
         ]
-        for key in crashed:  # a row of crashes and nothing else was no fault of the programs
+        # A batch of crashes and nothing else is no fault of the programs.
+        for key in crashed:
             self.counted.pop(key, None)
             self.ended.pop((batch, key), None)
-        # A continued run gets new attempts for what failed for good.
+        # A continued run gets new attempts for the trials that failed for good.
         self.ended = {
             place: trial
             for place, trial in self.ended.items()
@@ -443,9 +426,9 @@ class TrialCache:
         }
 
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
-        """Add one trial of a batch. final: it is not tried again, whatever it came to."""
+        """Add one trial of a batch. final: it is not tried again, whatever its outcome."""
         place = batch, trial.key
-        # It does not count, and is measured again if it is wanted.
+        # A tampered trial does not count, and is measured again on request.
         if trial.outcome is TrialOutcome.TAMPERED:
             return
         if trial.cached:
@@ -454,14 +437,12 @@ class TrialCache:
             self.ended[place] = replace(full, cached=True)
             return
         if trial.outcome is TrialOutcome.INFRA_ERROR and not final:
-            self.failed[place] = (
-                self.failed.get(place, (0, trial))[0] + 1,
-                trial,
-            )
+            times, _ = self.failed.get(place, (0, trial))
+            self.failed[place] = times + 1, trial
             return
         self.ended[place] = trial
         if trial.outcome.counts:
-            # The first result of a key stays: running again until one fits must not pay.
+            # The first result of a key stays: a repeated run must not replace a bad result.
             self.counted.setdefault(trial.key, trial)
 
 
