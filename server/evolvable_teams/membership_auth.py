@@ -68,11 +68,11 @@ class MembershipAuth(httpx2.Auth):
         # Renewed while the old token still works, so that other processes need not wait.
         if self._membership.expires - EARLY_SECONDS < time.time():
             await self._renew(self._membership.token, refused=False)
-        shown = self._membership.token
-        request.headers["authorization"] = f"Bearer {shown}"
+        token = self._membership.token
+        request.headers["authorization"] = f"Bearer {token}"
         answer = yield request
         if answer.status_code == 401:
-            await self._renew(shown, refused=True)
+            await self._renew(token, refused=True)
             request.headers["authorization"] = f"Bearer {self._membership.token}"
             yield request
 

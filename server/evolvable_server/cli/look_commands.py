@@ -49,9 +49,9 @@ def show_command(
                 raise click.UsageError("--version and --path go with a ref.")
             # Eighteen digits fit into the 64 bits of SQLite.
             return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
-        shown = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
+        view = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)
-    return Output(shown, lambda overview: _show_resource(overview, hosts=hosts))
+    return Output(view, lambda overview: _show_resource(overview, hosts=hosts))
 
 
 def _show_resource(overview: ResourceOverview, *, hosts: bool) -> None:

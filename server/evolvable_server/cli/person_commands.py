@@ -546,8 +546,8 @@ def _format_headline(resource: Coming) -> str:
 def _format_findings(findings: list[Finding]) -> list[str]:
     low = [finding for finding in findings if finding.severity is FindingSeverity.LOW]
     others = [finding for finding in findings if finding.severity is not FindingSeverity.LOW]
-    shown = [*others, *low[:MAX_LOW_FINDINGS]]
-    lines = [f"  {finding.severity}: {finding}" for finding in shown]
+    named = [*others, *low[:MAX_LOW_FINDINGS]]
+    lines = [f"  {finding.severity}: {finding}" for finding in named]
     if len(low) > MAX_LOW_FINDINGS:
         lines.append(f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity")
     return lines

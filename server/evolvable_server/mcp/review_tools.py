@@ -212,9 +212,9 @@ class ReviewTools:
         if action == "reject":
             rejected = [verbs.reject(self._library, identity, reason, decider) for identity in ids]
             return InboxAnswer(decided=rejected)
-        how, shown = "approved in the client", _read_shown_versions()
+        how, versions = "approved in the client", _read_shown_versions()
         decided = verbs.approve_together(
-            self._library, decider, ids, reason, how, files, seen=shown
+            self._library, decider, ids, reason, how, files, seen=versions
         )
         return InboxAnswer(decided=decided)
 

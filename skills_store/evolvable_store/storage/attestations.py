@@ -228,10 +228,10 @@ class Signatures(SqliteRepository):
         """Return the operations among these that count: signed under this key, or not newer than
         the baseline.
         """
-        asked, baseline = set(operations), self.baseline()
+        wanted, baseline = set(operations), self.baseline()
         # Operations up to the baseline need no signature, since they are older than the lock.
-        older = {operation for operation in asked if operation <= baseline}
-        return older | self._validly_signed(list(asked - older))
+        older = {operation for operation in wanted if operation <= baseline}
+        return older | self._validly_signed(list(wanted - older))
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that this key signed in the name of one person, without

@@ -235,8 +235,8 @@ class StatusReader:
         unchanged: the set to which those that hold the head are added, by stat alone.
         """
         bindings = self._bindings.of_directories(self._folder, directories)
-        known = filter(None, map(bindings.get, directories))
-        heads = self._store.backend.heads_by_id({binding.resource for binding in known})
+        bound = filter(None, map(bindings.get, directories))
+        heads = self._store.backend.heads_by_id({binding.resource for binding in bound})
         # By name only where no row binds the directory: a row is more certain than a folder's name.
         names = {
             directory: self.resource_name(directory)

@@ -297,8 +297,8 @@ def _gather_tasks(
         ref = Ref.parse(source)
         task_list = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
         searched = evolution.find_searched(library.store.home, ref, refs)
-        known = [task.id for task in task_list.tasks if task.id in searched]
-        return task_list.without({task_id: searched[task_id] for task_id in known})
+        searched_ids = [task.id for task in task_list.tasks if task.id in searched]
+        return task_list.without({task_id: searched[task_id] for task_id in searched_ids})
     if source and source != _SESSIONS:
         return evolution.tasks_of_table(Path(source))
     places = read_machine(state.config().project).transcripts

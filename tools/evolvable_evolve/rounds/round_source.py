@@ -328,9 +328,9 @@ class TrialSource:
         at, trial = self.trials[identity]
         task = self.tasks[trial.task]
         hide = make_masker(task.expected, task.prompt)
-        said = "\n\n".join(part for part in (trial.trace, trial.output) if part)
+        transcript = "\n\n".join(part for part in (trial.trace, trial.output) if part)
         # Masked before it is cut, so that no part of an expected answer stays at the cut.
-        answer = shorten(hide(said), HEAD, TAIL)
+        answer = shorten(hide(transcript), HEAD, TAIL)
         works = trial.score is not None and trial.score >= self.fail_below
         complaint = f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
         verdict = "it works" if works else complaint

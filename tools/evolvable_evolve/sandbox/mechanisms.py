@@ -187,16 +187,16 @@ def shown_folders(what: Confinement) -> list[Path]:
         *(p for p in what.given_paths if p.exists()),
     ]
     barred = [*homes(), *what.hidden, what.workspace, *what.writable]
-    system, shown = tuple(map(Path, SYSTEM_FOLDERS)), list[Path]()
+    system, folders = tuple(map(Path, SYSTEM_FOLDERS)), list[Path]()
     # The shortest first, so that a folder comes before what lies below it.
     for candidate in sorted(dict.fromkeys(candidates), key=lambda path: len(path.parts)):
-        if _lies_in(candidate, (*system, *shown)):
+        if _lies_in(candidate, (*system, *folders)):
             continue
         # A runtime's folder that holds the home or a hidden folder would show all of that.
         holds_barred = any(folder.is_relative_to(candidate) for folder in barred)
         if candidate in what.given_paths or not holds_barred:
-            shown.append(candidate)
-    return shown
+            folders.append(candidate)
+    return folders
 
 
 @functools.cache

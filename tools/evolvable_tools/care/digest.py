@@ -266,8 +266,8 @@ def _list_unused(
     rows = []
     for head in heads:
         if head.id not in opened and head.kind in _LOADABLE:
-            shown = impressions.get(head.id)
-            times, last = (shown.since, shown.last or "") if shown else (0, "")
+            impression = impressions.get(head.id)
+            times, last = (impression.since, impression.last or "") if impression else (0, "")
             rows.append((times, last, str(head.ref)))
     rows.sort(key=lambda row: (-row[0], row[2]))
     lines = [

@@ -177,7 +177,7 @@ def make_attempt(
     )
     cost = (tokens_in * price[0] + tokens_out * price[1]) / _MILLION if price is not None else None
     answered_by = turn.by if turn is not None else ""
-    known, seconds = None not in reported, round(seconds, 3)
+    is_reported, seconds = None not in reported, round(seconds, 3)
     return ModelAttempt(
-        name, number, outcome, answered_by, tokens_in, tokens_out, known, cost, seconds
+        name, number, outcome, answered_by, tokens_in, tokens_out, is_reported, cost, seconds
     )

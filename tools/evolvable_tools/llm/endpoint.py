@@ -349,9 +349,9 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
             if not tokens:
                 tokens_in, tokens_out = most_tokens(request, getattr(model, "beyond", 0))
             cost = sum(dollars) if dollars else None
-            known, seconds = bool(tokens), round(monotonic() - began, 3)
+            is_reported, seconds = bool(tokens), round(monotonic() - began, 3)
             attempt = ModelAttempt(
-                model.name, 1, outcome, "", tokens_in, tokens_out, known, cost, seconds
+                model.name, 1, outcome, "", tokens_in, tokens_out, is_reported, cost, seconds
             )
             report(attempt)
 

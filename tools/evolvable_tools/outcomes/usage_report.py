@@ -209,8 +209,8 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         attempts, versions = by_resource.get(head.id, []), by_version.get(head.id, [])
         against = _choose_base(nobody, total, _count_successes(attempts))
         history = tallies.get(head.id, Tally()).not_counted
-        shown = impressions.get(head.id)
-        line = _make_line(head, attempts, versions, shown, since, days, against, history)
+        impression = impressions.get(head.id)
+        line = _make_line(head, attempts, versions, impression, since, days, against, history)
         # A list leaves out resources of which nothing was ever recorded.
         if ref is not None or line.shown or attempts or history:
             lines.append(line)

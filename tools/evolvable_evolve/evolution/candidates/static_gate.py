@@ -382,9 +382,9 @@ def _describe_finding(finding: Finding) -> str:
 
 def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFinding]:
     # A fault that was there before is not the candidate's.
-    known = {str(problem) for problem in _find_problems(old)} if old else set[str]()
+    old_problems = {str(problem) for problem in _find_problems(old)} if old else set[str]()
     for problem in broken_rules(_find_problems(part)):
-        if str(problem) not in known:
+        if str(problem) not in old_problems:
             yield GateFinding("schema", part.ref, problem.path, problem.text)
 
 

@@ -307,8 +307,8 @@ def _check_convergence(run: RunContext) -> str:
         if record["iteration"] > since:
             rounds.setdefault(record["iteration"], []).append(record)
     last = list(rounds.values())[-QUIET_ROUNDS:]
-    asked = any(record["change"] for records in last for record in records)
-    if len(last) == QUIET_ROUNDS and not asked:
+    has_change = any(record["change"] for records in last for record in records)
+    if len(last) == QUIET_ROUNDS and not has_change:
         return f"the critic asked for no change in {QUIET_ROUNDS} rounds"
     decisions = [record["decision"] for record in state.iterations]
     on_rewrites = [decision for decision in decisions if decision not in _NO_CANDIDATE]

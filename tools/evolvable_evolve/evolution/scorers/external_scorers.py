@@ -441,8 +441,8 @@ async def judge_answer(judge_model: ProposerModel, rubric: str, task: Task, outp
 
     Raises ScorerError where it gives none.
     """
-    shown = output[:_MAX_OUTPUT]
-    question = judge_question(task.prompt, shown, expected=task.expected, rubric=rubric)
+    excerpt = output[:_MAX_OUTPUT]
+    question = judge_question(task.prompt, excerpt, expected=task.expected, rubric=rubric)
     try:
         answer = await judge_model.ask(question)
     except NoAnswer as error:

@@ -510,9 +510,9 @@ def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.Judg
         args = task.scorer.args
         own = by_rubric[str(args["rubric"])]
         for side, good in (("good", True), ("bad", False)):
-            for known in sample_list(args.get(side)):
+            for sample in sample_list(args.get(side)):
                 if sum(sample.good == good for sample in own) < external_scorers.MAX_KNOWN_ANSWERS:
-                    output = known if isinstance(known, str) else str(known.get("output", ""))
+                    output = sample if isinstance(sample, str) else str(sample.get("output", ""))
                     answer = extract_answer(output, str(args.get("answer", "whole")))
                     own.append(external_scorers.JudgeSample(task, answer, good))
     return dict(by_rubric)

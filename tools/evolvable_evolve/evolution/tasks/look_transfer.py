@@ -75,8 +75,8 @@ def record_shown_test(
     # The version that the run measured: the set may have other tasks now.
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
-    shown = [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)]
-    sketches = sketches_to_record(taskset, shown)
+    own_sketches = [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)]
+    sketches = sketches_to_record(taskset, own_sketches)
     opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
     OpenedTaskLog.in_library(library.store.home).add(opening)
 
