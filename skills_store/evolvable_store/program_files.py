@@ -83,7 +83,7 @@ class ProgramFiles:
         # Two stat calls in the usual case; the contents are read only when a mark differs.
         if marks == self._marks:
             return
-        while () in marks and self._may_wait():
+        while () in marks and self.may_wait():
             time.sleep(_PAUSE)
             marks = self._read_marks()
         if () not in marks:
@@ -97,21 +97,26 @@ class ProgramFiles:
             )
         self._marks = marks
 
-    def _may_wait(self) -> bool:
-        """Tell whether files are not missing for too long; the first call begins the time."""
-        # Once for the process, not for each import: a program that was removed stays so.
+    def may_wait(self) -> bool:
+        """Tell whether an installer may be at work on files that are missing.
+
+        The first call begins the time, which ends once all are there.
+        """
+        # A clone has no installer.
+        if self._record is None:
+            return False
+        # Once for the process, not for each import: a program that was removed or damaged stays so.
         if self._wait_end is None:
             self._wait_end = time.monotonic() + INSTALL_SECONDS
         return time.monotonic() < self._wait_end
 
     def _find_part(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:
-        end = time.monotonic() + INSTALL_SECONDS
         while True:
             spec = PathFinder.find_spec(fullname, path)
             # A folder whose __init__.py is removed already counts as a package without origin.
             if spec is not None and spec.origin is not None:
                 break
-            if time.monotonic() > end:
+            if not self.may_wait():
                 return None
             time.sleep(_PAUSE)
             self.check()
@@ -138,12 +143,11 @@ class _PartLoader(SourceFileLoader):
         self._files = files
 
     def exec_module(self, module: ModuleType) -> None:
-        end = time.monotonic() + INSTALL_SECONDS
         while True:
             try:
                 return super().exec_module(module)
             except FileNotFoundError:
-                if time.monotonic() > end:
+                if not self._files.may_wait():
                     raise
             time.sleep(_PAUSE)
             self._files.check()

@@ -257,3 +257,36 @@ def test_a_program_that_was_removed_is_waited_for_once(
     )
     counts = done.stdout.split()
     assert len(counts) == 3 and counts[0] == counts[2] != "0", done.stderr
+
+
+def test_a_part_that_is_missing_for_good_is_waited_for_once(
+    place: Place, installation: Installation
+) -> None:
+    """As in an installation that somebody damaged."""
+    done = run_program(
+        place,
+        installation,
+        "now, pauses = [0.0], []\n"
+        "def pass_time(): pauses.append(1); now[0] += 1\n"
+        "files.guard_imports(); files.time.monotonic = lambda: now[0]; put_back(pass_time)\n"
+        "(folder / 'evolvable_store' / 'gc.py').unlink()\n"
+        "for _ in range(3):\n"
+        "    try: import evolvable_store.gc\n"
+        "    except ModuleNotFoundError: print(len(pauses))",
+    )
+    counts = done.stdout.split()
+    assert len(counts) == 3 and counts[0] == counts[2] != "0", done.stderr
+
+
+def test_a_clone_has_no_installer_to_wait_for(place: Place, installation: Installation) -> None:
+    shutil.rmtree(installation.folder / "evolvable-0.1.0.dist-info")
+    done = run_program(
+        place,
+        installation,
+        "def fail(): raise SystemExit('it waits')\n"
+        "files.guard_imports(); put_back(fail)\n"
+        "(folder / 'evolvable_store' / 'gc.py').unlink()\n"
+        "try: import evolvable_store.gc\n"
+        "except ModuleNotFoundError: print('missing')",
+    )
+    assert done.stdout.strip() == "missing", done.stderr
