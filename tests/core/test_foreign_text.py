@@ -4,7 +4,10 @@ files are an agent's.
 
 import json
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from command_line import CommandLine
@@ -12,13 +15,16 @@ from mcp_place import PERSON, Place, skill_text
 
 from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import HookDispatcher
+from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
+from evolvable_tools import approvals
 from evolvable_tools.authors import authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
+from evolvable_tools.scan import scan
 from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.proposal_inbox import list_waiting
 from evolvable_tools.verbs.search import find_skill, list_resources
@@ -482,3 +488,22 @@ def test_a_person_reads_lists_without_marks(place: Place) -> None:
             not match.description.startswith("[") for match in found.matches
         )
         assert not list_resources(library, person).notice
+
+
+@pytest.mark.parametrize("line", [b"z" * 2_000_000, b"1" * 2_000_000, b"a://" * 500_000])
+def test_a_long_line_of_an_agent_after_a_strangers_text_takes_no_long_time(line: bytes) -> None:
+    """From each letter anew, the search for addresses would take hours."""
+    library: Any = SimpleNamespace(is_tainted=lambda caller: True)
+    caller: Any = SimpleNamespace(actor=Actor.AGENT)
+    before = {"SKILL.md": File(b"See http://one.example/a.\n")}
+    nothing = scan({}, {}, Kind.SKILL)
+
+    def waits(text: bytes) -> bool:
+        after = {"SKILL.md": File(before["SKILL.md"].data + text)}
+        return approvals.tainted_change_waits(library, caller, before, after, nothing)
+
+    start = time.process_time()
+    assert waits(line) == (b"://" in line)
+    assert time.process_time() - start < 5
+    assert waits(line + b" 1x+y.z://two.example") and waits(b"FTP://two.example")
+    assert not waits(b"git+http://ONE.example/b")

@@ -159,8 +159,12 @@ def tainted_change_waits(
     return not _find_hosts(after) <= _find_hosts(before)
 
 
-# Any scheme counts: a client may open addresses of its own ones.
-_HOST = re.compile(rb"[a-z][a-z0-9+.-]*://([^/\s\"'`<>()\[\]]+)", re.IGNORECASE)
+# Any scheme counts: a client may open addresses of its own ones. Each run of the characters of a
+# scheme is tried once, from its beginning: tried from every letter, a long line without an address
+# takes time with the square of its length.
+_HOST = re.compile(
+    rb"(?<![a-z0-9+.-])[0-9+.-]*+[a-z][a-z0-9+.-]*+://([^/\s\"'`<>()\[\]]+)", re.IGNORECASE
+)
 
 
 def _find_hosts(files: Files) -> set[bytes]:
